@@ -1,0 +1,29 @@
+"""The errors that assay raises on purpose; the command line turns each into one line."""
+
+
+class InputError(ValueError):
+    """What the user gave cannot be used; the message says which input, what it was and what it must be."""
+
+
+class MissingPart(ImportError):
+    """A package, a model or a data set that this work needs is not installed.
+
+    Parameters
+    ----------
+    what
+        What is missing and what needs it, as the start of a sentence.
+    install
+        The exact line that installs it.
+    """
+
+    def __init__(self, what: str, install: str) -> None:
+        super().__init__(f"{what}; install it with: {install}")
+        self.what = what
+        self.install = install
+
+    def __reduce__(self) -> tuple[type, tuple[str, str]]:
+        return type(self), (self.what, self.install)
+
+
+class EndpointError(ConnectionError):
+    """A chat endpoint cannot be reached, refuses, or answers with something that is no answer."""

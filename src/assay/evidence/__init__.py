@@ -1,0 +1,1 @@
+"""What the project is about: claims as code."""

@@ -1,0 +1,1 @@
+"""Real parts that methods share: embedded data sets and models, clients."""

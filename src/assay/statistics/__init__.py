@@ -1,0 +1,1 @@
+"""Statistics: methods for tables of numbers."""
