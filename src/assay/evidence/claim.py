@@ -6,6 +6,7 @@ stands in :mod:`assay.evidence.verdict`.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
@@ -64,6 +65,17 @@ class Claim:
     needs: str = ""
     says: str = ""
 
+    def __post_init__(self) -> None:
+        # Without these a claim would have nothing to be false about.
+        if self.form in (*COMPARISONS, "within") and not self.others:
+            raise ValueError(f"the claim on {self.metric!r} must name an arm to compare {self.arm!r} with")
+        if self.tasks == ():
+            raise ValueError(f"the claim on {self.metric!r} names no task; give None for every task of the run")
+        for bar in self.bar if isinstance(self.bar, tuple) else (self.bar,):
+            if not math.isfinite(bar) or (self.ratio and bar <= 0):
+                must = "a positive number" if self.ratio else "a finite number"
+                raise ValueError(f"the bar of the claim on {self.metric!r} must be {must}, got {bar}")
+
     @property
     def name(self) -> str:
         """The sentence that stands for the claim in tables."""
@@ -93,9 +105,7 @@ class Claim:
                 what = f"{self.metric}: rate of {self.arm} {'at most' if self.upper else 'at least'} {bar}"
             case "slope":
                 axes = "log-log slope" if self.log else "slope"
-                what = (
-                    f"{self.metric}: {axes} of {self.arm} on {self.on} between {bar.replace(' to ', ' and ')}"
-                )
+                what = f"{self.metric}: {axes} of {self.arm} on {self.on} between {bar.replace(' to ', ' and ')}"
             case "holds":
                 what = f"{self.metric}: holds for {self.arm} in every cell"
         return what + where
@@ -146,7 +156,7 @@ def lower(
     needs: str = "",
     says: str = "",
 ) -> Claim:
-    """Claim that ``arm`` has a lower ``metric`` than every arm in ``than``: by more than ``by``, or below ``ratio`` times.
+    """Claim that ``arm`` has a lower ``metric`` than each of ``than``, by more than ``by`` or below ``ratio`` times.
 
     >>> lower("error", "dot-moe", than="random", ratio=0.9).sentence
     'error: dot-moe below 0.9 × random'
@@ -166,7 +176,7 @@ def higher(
     needs: str = "",
     says: str = "",
 ) -> Claim:
-    """Claim that ``arm`` has a higher ``metric`` than every arm in ``than``: by more than ``by``, or above ``ratio`` times.
+    """Claim that ``arm`` has a higher ``metric`` than each of ``than``, by more than ``by`` or above ``ratio`` times.
 
     >>> higher("alignment", "knockoff", than=["spherical", "robpca"], by=10, tasks=["T1-20"]).sentence
     'alignment: knockoff higher than spherical and robpca by more than 10 on T1-20'
@@ -245,9 +255,7 @@ def spread(
 
     For each seed the range (largest minus smallest) over the tasks; the interval is over seeds.
     """
-    return Claim(
-        form="spread", metric=metric, arm=arm, bar=float(at_most), tasks=_tasks(over), needs=needs, says=says
-    )
+    return Claim(form="spread", metric=metric, arm=arm, bar=float(at_most), tasks=_tasks(over), needs=needs, says=says)
 
 
 def rate(
@@ -288,7 +296,7 @@ def slope(
     needs: str = "",
     says: str = "",
 ) -> Claim:
-    """Claim that ``metric`` grows with the metric ``on`` at a slope in ``between``, fitted over the tasks for each seed.
+    """Claim that ``metric`` has a slope on the metric ``on`` that lies in ``between``: for each seed, over the tasks.
 
     Both axes are logarithmic unless ``log=False``.
 
@@ -304,8 +312,6 @@ def slope(
     )  # fmt: skip
 
 
-def holds(
-    metric: str, arm: str, *, tasks: str | Iterable[str] | None = None, needs: str = "", says: str = ""
-) -> Claim:
+def holds(metric: str, arm: str, *, tasks: str | Iterable[str] | None = None, needs: str = "", says: str = "") -> Claim:
     """Claim that ``metric`` is true in every cell of ``arm``."""
     return Claim(form="holds", metric=metric, arm=arm, tasks=_tasks(tasks), needs=needs, says=says)

@@ -146,9 +146,7 @@ class Study:
                     raise ValueError(f"study {self.name}: the claim {claim.name!r} speaks of no arm {arm!r}")
             for task in claim.tasks or ():
                 if task not in known_tasks:
-                    raise ValueError(
-                        f"study {self.name}: the claim {claim.name!r} speaks of no task {task!r}"
-                    )
+                    raise ValueError(f"study {self.name}: the claim {claim.name!r} speaks of no task {task!r}")
 
     @property
     def method(self) -> Arm:
@@ -179,9 +177,7 @@ class Study:
         keep_arms = {self.arm(name).name for name in arms} or {a.name for a in self.arms}
         return dataclasses.replace(
             self,
-            tasks=tuple(
-                t if t.name in keep_tasks else dataclasses.replace(t, budgets=()) for t in self.tasks
-            ),
+            tasks=tuple(t if t.name in keep_tasks else dataclasses.replace(t, budgets=()) for t in self.tasks),
             arms=tuple(a if a.name in keep_arms else dataclasses.replace(a, budgets=()) for a in self.arms),
         )
 

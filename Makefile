@@ -1,0 +1,47 @@
+# The two commands: `make demo` shows what assay does, `make test` checks that it does.
+PYTHON ?= python3
+BIN := .venv/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check
+# Studies use one thread a cell; the tests as well, since two of them run at once.
+ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
+
+.PHONY: demo test lint types unit system benchmark clean
+
+demo: .venv/base
+	$(BIN)/assay check knockoff-pca --budget quick --seeds 5 --storage sqlite:///demo.db
+
+test: .venv/dev system lint types unit
+
+lint: .venv/dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/lint-imports
+
+types: .venv/dev
+	$(BIN)/mypy
+
+unit: .venv/dev
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadgroup
+
+# A PostgreSQL server for the storage tests. Without root they cover it only where it is installed already.
+system:
+	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null; \
+	fi
+
+benchmark: .venv/dev
+	$(ONE_THREAD) $(BIN)/python benchmarks/frame.py
+	$(ONE_THREAD) $(BIN)/python benchmarks/knockoff_pca.py
+
+.venv/base: pyproject.toml constraints.txt
+	test -d .venv || $(PYTHON) -m venv .venv
+	$(PIP) install --progress-bar off -c constraints.txt -e .
+	touch $@
+
+.venv/dev: .venv/base
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,postgres]'
+	$(PIP) install --progress-bar off --no-deps robpy==0.0.6
+	touch $@
+
+clean:
+	rm -rf .venv demo.db*

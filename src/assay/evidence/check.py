@@ -1,0 +1,185 @@
+"""Checking a method: prepare the plan, run it with progress, judge it, and show the result."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from assay.evidence import own
+from assay.evidence.fingerprint import code_fingerprint, package_versions
+from assay.evidence.placebo import placebo as with_placebo
+from assay.evidence.placebo import placebo_line
+from assay.evidence.record import Record
+from assay.evidence.report.terminal import arms_tables, failure_lines, plain, verdict_table, wide_console
+from assay.evidence.run import Plan, plan, run, verdicts
+from assay.evidence.storage import Storage
+from assay.evidence.study import Arm, Study
+from assay.evidence.verdict import Outcome, Verdict
+
+SAY_EVERY = 10.0  # seconds between two lines of progress where the output is no terminal
+
+
+@dataclass(frozen=True, kw_only=True)
+class Checked:
+    """A study that was run and judged."""
+
+    plan: Plan
+    records: Sequence[Record]
+    verdicts: Sequence[Verdict]
+    earlier_looks: Sequence[int]
+    decisions: Sequence[str]
+    is_placebo: bool
+
+    @property
+    def not_supported(self) -> bool:
+        """Whether any claim came out not supported; for a placebo, whether any came out supported."""
+        wrong = Outcome.SUPPORTED if self.is_placebo else Outcome.NOT_SUPPORTED
+        return any(verdict.outcome is wrong for verdict in self.verdicts)
+
+    def data(self) -> dict[str, Any]:
+        """The result as plain data, for programs."""
+        return {
+            "method": self.plan.study.name,
+            "budget": str(self.plan.budget),
+            "seeds": list(self.plan.seeds),
+            "context": self.plan.context,
+            "placebo": self.is_placebo,
+            "looked_at_seeds": list(self.earlier_looks),
+            "decisions": list(self.decisions),
+            **plain(self.verdicts, self.records),
+        }
+
+
+def prepare(
+    study: Study,
+    *,
+    card_module: str,
+    extras: Sequence[str] = (),
+    budget: str = "quick",
+    seeds: int | None = None,
+    brought: Mapping[str, Path] | None = None,
+    own_arms: Sequence[Arm] = (),
+    tasks: Sequence[str] = (),
+    arms: Sequence[str] = (),
+    placebo: bool = False,
+) -> Plan:
+    """The plan of a study with what the user brought, on the chosen tasks and arms."""
+    brought = brought or {}
+    study = own.on_own(study, brought)
+    study = own.with_arms(study, own_arms)
+    if tasks or arms:
+        study = study.only(tasks, arms)
+    if placebo:
+        study = with_placebo(study)
+    context = ", ".join(
+        [f"{kind} {path}" for kind, path in brought.items()]
+        + [f"{arm.name} = {arm.what.removeprefix('yours: ')}" for arm in own_arms]
+        + (["placebo"] if placebo else [])
+    )
+    return plan(
+        study,
+        budget,
+        seeds=seeds,
+        code=code_fingerprint(f"{card_module}.study"),
+        context=context,
+        content=own.content(brought),
+        versions=package_versions(extras),
+    )
+
+
+def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: Any) -> Checked:
+    """Run a plan with live progress, judge its claims and print the result; ``options`` are those of ``run``."""
+    is_placebo = plan.context.endswith("placebo")
+    out, live = wide_console(quiet=quiet), wide_console(stderr=True, quiet=quiet)
+    count = len(plan.cells)
+    size = f"{count} cell{'s' if count != 1 else ''} of {_sizes(plan)}"
+    live.print(f"{plan.study.name}, budget {plan.budget}: {size}{f'; {plan.context}' if plan.context else ''}")
+    with _progress(live, plan) as told:
+        records = run(plan, storage, **told, **options)
+    judged = verdicts(plan, records)
+    looks = storage.look(plan.study.name, plan.identity, str(plan.budget), len(plan.seeds))
+    mine = [arm.name for arm in plan.study.arms if isinstance(arm.run, own.UserArm) and arm.budgets]
+    by_name = {v.claim.others[0]: v for v in judged if v.claim.others and v.claim.name.endswith("(yours)")}
+    decisions = [own.decision(plan.study, name, by_name[name], records) for name in mine if name in by_name]
+    checked = Checked(
+        plan=plan,
+        records=records,
+        verdicts=judged,
+        earlier_looks=[n for n in looks if n < len(plan.seeds)],
+        decisions=decisions,
+        is_placebo=is_placebo,
+    )
+    for line in _result(checked):
+        out.print(line)
+    return checked
+
+
+def _result(checked: Checked) -> Iterator[Any]:
+    plan, records = checked.plan, checked.records
+    yield arms_tables(plan.study, plan.budget, records)
+    yield from failure_lines(records)
+    yield verdict_table(checked.verdicts)
+    if checked.earlier_looks:
+        looks = " and ".join(str(n) for n in checked.earlier_looks)
+        yield (
+            f"These verdicts were looked at with {looks} seeds and then extended to {len(plan.seeds)}: "
+            "looking and going on makes chance findings likelier than 5 %."
+        )
+    if checked.is_placebo:
+        yield placebo_line(checked.verdicts)
+    yield from checked.decisions
+
+
+def _sizes(plan: Plan) -> str:
+    pairs = plan.study.pairs(plan.budget)
+    tasks, arms = len({t.name for t, _ in pairs}), len({a.name for _, a in pairs})
+    counts = ((tasks, "task"), (arms, "arm"), (len(plan.seeds), "seed"))
+    return " × ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counts)
+
+
+@contextmanager
+def _progress(console: Any, plan: Plan) -> Iterator[dict[str, Any]]:
+    """Progress while a study runs: a live bar in a terminal, now and then a line elsewhere."""
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeElapsedColumn,
+        TimeRemainingColumn,
+    )
+
+    total = len(plan.cells)
+    state = {"done": 0, "failed": 0, "said": time.monotonic()}
+    columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
+    bar = Progress(*columns, TextColumn("{task.description}"), console=console, disable=not console.is_terminal)
+    task = bar.add_task("", total=total)
+
+    def describe(now: str) -> None:
+        failed = f"{state['failed']} failed · " if state["failed"] else ""
+        bar.update(task, completed=state["done"], description=f"{failed}{now}")
+        if not console.is_terminal and time.monotonic() - state["said"] > SAY_EVERY:
+            state["said"] = time.monotonic()
+            console.print(f"  {state['done']} of {total} cells · {failed}{now}")
+
+    def on_start(stored: int) -> None:
+        state["done"] = stored
+        describe(f"{stored} stored already" if stored else "")
+
+    def on_record(record: Record) -> None:
+        state["done"] += 1
+        state["failed"] += record.status != "ok"
+        describe(f"{record.arm} on {record.task}, seed {record.seed}")
+
+    def on_wait(cells: int) -> None:
+        state["done"] = total - cells
+        describe(f"waiting for another run, which has {cells} cells")
+
+    with bar:
+        yield {"on_start": on_start, "on_record": on_record, "on_wait": on_wait}
+    if not console.is_terminal:
+        console.print(f"  {state['done']} of {total} cells, {state['failed']} failed")

@@ -1,0 +1,249 @@
+"""Verdicts, arms and failures as tables for a terminal."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import fmean
+from typing import Any
+
+from rich.console import Console, Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from assay.evidence.record import Proportion, Record
+from assay.evidence.study import Budget, Study
+from assay.evidence.verdict import Outcome, Part, Verdict
+
+MARKS = {
+    Outcome.SUPPORTED: ("✓", "green"),
+    Outcome.NOT_SUPPORTED: ("✗", "red"),
+    Outcome.INCONCLUSIVE: ("?", "yellow"),
+    Outcome.UNTESTED: ("–", "dim"),
+}
+COSTS = ("parameters", "steps")
+SAME_FAILURES = 3  # seeds of one failure named in full
+
+
+def number(value: float | None, digits: int = 3) -> str:
+    """A number for people: three significant digits, no exponent where it can be helped.
+
+    >>> number(96.2714), number(0.00123), number(12345.6), number(None)
+    ('96.3', '0.00123', '12,346', '')
+    """
+    if value is None:
+        return ""
+    if abs(value) >= 1000 and abs(value) < 1e9:
+        return f"{value:,.0f}"
+    return f"{value:.{digits}g}"
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> RenderableType:
+    """One row a claim: verdict, estimate with interval, bar, pairs; then what the inconclusive ones lack."""
+    judged = sum(v.outcome is not Outcome.UNTESTED for v in verdicts)
+    table = Table(title=f"{judged} of {len(verdicts)} claims judged", title_justify="left", title_style="bold")
+    table.add_column("claim", overflow="fold", ratio=1)
+    for name in ("verdict", "estimate", "95 % interval", "bar", "pairs"):
+        table.add_column(name, justify="right" if name in ("estimate", "bar") else "left", no_wrap=True)
+    notes: list[Text] = []
+    for verdict in verdicts:
+        mark, style = MARKS[verdict.outcome]
+        table.add_row(
+            _claim(verdict),
+            Text(f"{mark} {verdict.outcome}", style=style),
+            number(verdict.estimate),
+            f"{number(verdict.low)} to {number(verdict.high)}" if verdict.low is not None else "",
+            bar_text(verdict),
+            verdict.pairs,
+        )
+        notes += _notes(verdict)
+    return Group(table, *notes)
+
+
+def bar_text(verdict: Verdict) -> str:
+    """The bar with its sense: ``> 10``, ``≥ 94``, ``≤ 3``, ``± 0.5``."""
+    claim, bar = verdict.claim, verdict.bar
+    if claim.form == "holds":
+        return "always"
+    if isinstance(bar, tuple):
+        return f"{number(bar[0])} to {number(bar[1])}"
+    sense = {"lower": "<", "higher": ">", "at_least": "≥", "at_most": "≤", "within": "±", "spread": "≤"}.get(
+        claim.form, "≤" if claim.upper else "≥"
+    )
+    return f"{sense} {number(bar)}" + (" ×" if claim.ratio else "")
+
+
+def arms_tables(study: Study, budget: Budget, records: Sequence[Record]) -> RenderableType:
+    """Every arm's primary metric on every task (mean over seeds), and what it cost."""
+    ok = [r for r in records if r.status == "ok"]
+    tasks = list(dict.fromkeys(task.name for task, _ in study.pairs(budget)))
+    arms = list(dict.fromkeys(arm.name for _, arm in study.pairs(budget)))
+    with_primary = [t for t in tasks if any(r.task == t and study.primary in r.metrics for r in ok)]
+    what = study.metrics.get(study.primary, "")
+    title = f"{study.primary}{f': {what}' if what else ''} ({study.better} is better; mean over seeds)"
+    table = Table(title=title, title_justify="left", title_style="bold")
+    table.add_column("arm")
+    table.add_column("role", style="dim")
+    for task in with_primary:
+        table.add_column(task, justify="right")
+    costs = [c for c in COSTS if any(c in r.metrics for r in ok)]
+    for name in (*costs, "CPU s", "peak MiB"):
+        table.add_column(name, justify="right")
+    for arm in arms:
+        mine = [r for r in ok if r.arm == arm]
+        cells = [number(_mean(r.metrics.get(study.primary) for r in mine if r.task == t)) or "–" for t in with_primary]
+        table.add_row(
+            arm,
+            study.arm(arm).role,
+            *cells,
+            *(number(_mean(r.metrics.get(c) for r in mine)) for c in costs),
+            cpu_text(mine),
+            number(_mean(r.peak_mib for r in mine)),
+            style="bold" if arm == study.method.name else "",
+        )
+    return Group(table, *_reported(study, ok))
+
+
+def cpu_text(records: Sequence[Record]) -> str:
+    """Mean CPU seconds of an arm's cells, with the shared work that it used added as ``+ seconds``."""
+    if not records:
+        return ""
+    shared: dict[str, float] = {}
+    for record in records:
+        shared.update(record.shared)
+    extra = f" + {number(sum(shared.values()), 2)} shared" if shared else ""
+    return number(_mean(r.cpu_seconds for r in records), 2) + extra
+
+
+def failure_lines(records: Iterable[Record]) -> list[Text]:
+    """One line for each reason for which cells failed or lack something."""
+    groups: dict[tuple[str, str, str, str], list[int]] = {}
+    for record in records:
+        if record.status != "ok":
+            groups.setdefault((record.status, record.task, record.arm, record.reason), []).append(record.seed)
+    lines = []
+    for (status, task, arm, reason), seeds in groups.items():
+        named = ", ".join(map(str, seeds[:SAME_FAILURES])) + (" …" if len(seeds) > SAME_FAILURES else "")
+        lines.append(Text(f"{status}: {arm} on {task}, {len(seeds)} cells (seeds {named}): {reason}", style="yellow"))
+    return lines
+
+
+def plain(verdicts: Sequence[Verdict], records: Sequence[Record]) -> dict[str, Any]:
+    """Verdicts and cells as plain data, for programs."""
+    return {
+        "claims": [
+            {
+                "claim": v.claim.name,
+                "sentence": v.claim.sentence,
+                "verdict": str(v.outcome),
+                "estimate": v.estimate,
+                "interval": [v.low, v.high] if v.low is not None else None,
+                "bar": v.bar,
+                "pairs": v.pairs,
+                "reason": v.reason,
+                "more_seeds": v.more_seeds,
+                "needs": v.claim.needs,
+                "parts": [_plain_part(p) for p in v.parts],
+            }
+            for v in verdicts
+        ],
+        "cells": [
+            {
+                "task": r.task,
+                "arm": r.arm,
+                "seed": r.seed,
+                "status": r.status,
+                "reason": r.reason,
+                "metrics": {k: _plain_metric(m) for k, m in r.metrics.items()},
+                "cpu_seconds": r.cpu_seconds,
+                "wall_seconds": r.wall_seconds,
+                "peak_mib": r.peak_mib,
+                "shared": dict(r.shared),
+            }
+            for r in records
+        ],
+    }
+
+
+def _plain_part(part: Part) -> dict[str, Any]:
+    return {
+        "task": part.task,
+        "other": part.other,
+        "verdict": str(part.outcome),
+        "estimate": part.estimate,
+        "interval": [part.low, part.high] if part.low is not None else None,
+        "pairs": part.pairs,
+        "reason": part.reason,
+    }
+
+
+def _plain_metric(value: Any) -> Any:
+    return {"count": value.count, "trials": value.trials} if isinstance(value, Proportion) else value
+
+
+def _claim(verdict: Verdict) -> Text:
+    text = Text(verdict.claim.name)
+    part = verdict.deciding
+    if part is not None and len(verdict.parts) > 1:
+        against = f" against {part.other}" if part.other else ""
+        text.append(f"\nshown: {part.task}{against}, which decides of {len(verdict.parts)}", style="dim")
+    return text
+
+
+def _notes(verdict: Verdict) -> list[Text]:
+    notes = []
+    mark, style = MARKS[verdict.outcome]
+    said = "; ".join(s for s in (verdict.reason, verdict.more) if s)
+    if said:
+        notes.append(Text(f"{mark} {verdict.claim.name}: {said}", style=style))
+    if verdict.claim.needs and verdict.outcome is not Outcome.SUPPORTED:
+        notes.append(Text(f"  a fair test needs {verdict.claim.needs}", style="dim"))
+    return notes
+
+
+def _reported(study: Study, ok: Sequence[Record]) -> list[Text]:
+    """Metrics that no claim judges, said to be so."""
+    judged = {study.primary, *COSTS} | {c.metric for c in study.claims} | {c.on for c in study.claims}
+    others: dict[str, dict[str, list[Any]]] = {}
+    for record in ok:
+        for name, value in record.metrics.items():
+            if name not in judged:
+                others.setdefault(name, {}).setdefault(record.arm, []).append(value)
+    return [
+        Text(f"reported, not judged: {name}: " + ", ".join(f"{a} {number(_mean(v))}" for a, v in arms.items()), "dim")
+        for name, arms in others.items()
+    ]
+
+
+def _mean(values: Iterable[Any]) -> float | None:
+    found = [v.count / v.trials if isinstance(v, Proportion) else float(v) for v in values if v is not None]
+    return fmean(found) if found else None
+
+
+def study_text(study: Study) -> RenderableType:
+    """What a study has: tasks, arms, claims, what it accepts, and how an arm of one's own is called."""
+    tasks = Table(title="Tasks", title_justify="left", title_style="bold", show_header=False, box=None)
+    for task in study.tasks:
+        tasks.add_row(task.name, task.what + (" (control)" if task.control else ""), _budgets(task.budgets))
+    arms = Table(title="Arms", title_justify="left", title_style="bold", show_header=False, box=None)
+    for arm in study.arms:
+        arms.add_row(arm.name, arm.role, arm.what, _budgets(arm.budgets))
+    claims = Table(title="Claims", title_justify="left", title_style="bold", show_header=False, box=None)
+    for claim in study.claims:
+        claims.add_row("·", claim.name + (f" (a fair test needs {claim.needs})" if claim.needs else ""))
+    yours = [Text("Yours", style="bold")]
+    yours += [Text(f"  --{kind}: {what}") for kind, what in study.accepts.items()]
+    if study.contract:
+        yours.append(Text(f"  --with NAME=module:function, called f(given, seed): {study.contract}"))
+    return Group(tasks, arms, claims, *yours)
+
+
+def _budgets(budgets: Sequence[Budget]) -> str:
+    return "" if len(budgets) == len(Budget) else ", ".join(budgets)
+
+
+def wide_console(**options: Any) -> Console:
+    """A console that keeps tables readable where the output is no terminal."""
+    console = Console(**options)
+    if not console.is_terminal and "width" not in options:
+        console = Console(**options | {"width": 120})
+    return console

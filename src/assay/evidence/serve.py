@@ -1,0 +1,54 @@
+"""The inside of a warm process: calls what its owner sends, one thing after another.
+
+Started by :mod:`assay.evidence.warm` as ``python -c "...main(fd)"``. A thread reads the owner's messages, so that
+the owner's death is noticed while a call runs: then the whole process group ends.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import faulthandler
+import os
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from queue import SimpleQueue
+from typing import Any
+
+
+def main(handle: int) -> None:
+    """Serve calls that come in over the socket ``handle`` until the owner closes it or dies."""
+    faulthandler.enable()
+    _be_the_first_to_go()
+    owner: Connection[Any, bytes] = Connection(handle)
+    calls: SimpleQueue[bytes] = SimpleQueue()
+    threading.Thread(target=_receive, args=(owner, calls), daemon=True).start()
+    import cloudpickle
+
+    while True:
+        reply: tuple[str, Any]
+        try:
+            function, arguments = cloudpickle.loads(calls.get())
+            reply = ("ok", function(*arguments))
+        except BaseException as error:
+            reply = ("error", f"{type(error).__name__}: {error}")
+        owner.send_bytes(cloudpickle.dumps(reply))
+
+
+def _receive(owner: Connection[Any, bytes], calls: SimpleQueue[bytes]) -> None:
+    with contextlib.suppress(EOFError, OSError):
+        while True:
+            calls.put(owner.recv_bytes())
+    # The process leads its own group, so this ends whatever a cell started, too.
+    with contextlib.suppress(OSError):
+        os.killpg(os.getpgid(0), signal.SIGKILL)
+    os._exit(1)
+
+
+def _be_the_first_to_go() -> None:
+    """Where memory runs out, let Linux end a cell rather than the run that keeps the records."""
+    if sys.platform == "linux":
+        with contextlib.suppress(OSError):
+            Path("/proc/self/oom_score_adj").write_text("1000")

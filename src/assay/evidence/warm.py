@@ -1,0 +1,179 @@
+"""Warm processes: fresh interpreters that run one call after another and can be ended at any moment.
+
+A cell may hang, eat memory or end its process. So each runs in a process of its own, which lives on for the next
+cell (warm: its imports are paid once), and which is killed with all that it started when it passes a limit.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import multiprocessing
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections.abc import Callable
+from typing import Any
+
+import cloudpickle
+import psutil
+
+THREAD_VARIABLES = (
+    "OMP_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+    "VECLIB_MAXIMUM_THREADS",
+    "POLARS_MAX_THREADS",
+    "RAYON_NUM_THREADS",
+)
+LOOK_EVERY = 0.05  # seconds between two looks at a running call's memory
+
+
+class ProcessLost(RuntimeError):
+    """The process ended before the call did: killed at a limit, by the system, or by itself."""
+
+
+class WarmProcess:
+    """A fresh Python process that runs calls; ``threads`` limits its numerical libraries from their import on."""
+
+    def __init__(self, threads: int = 1) -> None:
+        ours, theirs = multiprocessing.Pipe()
+        self.threads = threads
+        self._pipe = ours
+        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (what the process prints; closed with it)
+        self._closed = False
+        environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
+        # The same places to import from as here, so that a function found here is found there.
+        environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", f"from assay.evidence.serve import main; main({theirs.fileno()})"],
+            pass_fds=[theirs.fileno()],
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=self._words,
+            stderr=self._words,
+            start_new_session=True,
+        )
+        theirs.close()
+        self._watch = psutil.Process(self._process.pid)
+
+    def call(
+        self,
+        function: Callable[..., Any],
+        *arguments: Any,
+        seconds: float | None = None,
+        mib: float | None = None,
+    ) -> Any:
+        """Run ``function(*arguments)`` there and return what it returns.
+
+        Raises
+        ------
+        ProcessLost
+            When the call passed ``seconds`` or ``mib`` of resident memory, or the process died. The process is gone.
+        RuntimeError
+            When the function raised; the message is the error's.
+        """
+        end = time.monotonic() + (seconds if seconds is not None else float("inf"))
+        try:
+            self._pipe.send_bytes(cloudpickle.dumps((function, arguments)))
+            while not self._pipe.poll(LOOK_EVERY):
+                if time.monotonic() > end:
+                    self._lose(f"ran past its limit of {seconds:g} s")
+                if mib is not None and self._resident_mib() > mib:
+                    self._lose(f"used more memory than its limit of {mib:.0f} MiB")
+            verdict, value = cloudpickle.loads(self._pipe.recv_bytes())
+        except (EOFError, OSError):
+            self._lose("the run was ended" if self._closed else self._last_words())
+        if verdict == "error":
+            raise RuntimeError(value)
+        return value
+
+    def close(self) -> None:
+        """End the process and everything that it started."""
+        if self._closed:
+            return
+        self._closed = True
+        with contextlib.suppress(OSError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+        self._pipe.close()
+        self._words.close()
+
+    def _lose(self, why: str) -> None:
+        self.close()
+        raise ProcessLost(why)
+
+    def _resident_mib(self) -> float:
+        try:
+            return float(self._watch.memory_info().rss) / 2**20
+        except psutil.Error:
+            return 0.0
+
+    def _last_words(self) -> str:
+        try:
+            code = self._process.wait(timeout=5)
+        except subprocess.TimeoutExpired:
+            return "the process closed its connection"
+        how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        if code == -signal.SIGKILL:
+            how += ", most often for want of memory"
+        self._words.seek(0, os.SEEK_END)
+        self._words.seek(max(0, self._words.tell() - 4000))
+        lines = self._words.read().decode(errors="replace").strip().splitlines()
+        said = next((line.strip() for line in lines if line.startswith("Fatal")), lines[-1].strip() if lines else "")
+        return f"the process died ({how})" + (f": {said[:200]}" if said else "")
+
+
+# The warm processes of this process. Calls take one and give it back, so that each is used by one call at a time.
+_idle: list[WarmProcess] = []
+_all: set[WarmProcess] = set()
+_lock = threading.Lock()
+
+
+def call(
+    function: Callable[..., Any],
+    *arguments: Any,
+    threads: int = 1,
+    seconds: float | None = None,
+    mib: float | None = None,
+) -> Any:
+    """Run ``function(*arguments)`` in a warm process of this process, started where none is idle."""
+    with _lock:
+        process = next((p for p in _idle if p.threads == threads), None)
+        if process is not None:
+            _idle.remove(process)
+    if process is None:
+        process = WarmProcess(threads)
+        with _lock:
+            _all.add(process)
+    try:
+        value = process.call(function, *arguments, seconds=seconds, mib=mib)
+    except ProcessLost:
+        with _lock:
+            _all.discard(process)
+        raise
+    except RuntimeError:
+        with _lock:
+            _idle.append(process)
+        raise
+    with _lock:
+        _idle.append(process)
+    return value
+
+
+def close_all() -> None:
+    """End every warm process of this process; calls under way raise :class:`ProcessLost`."""
+    with _lock:
+        processes = list(_all)
+        _all.clear()
+        _idle.clear()
+    for process in processes:
+        process.close()
+
+
+atexit.register(close_all)
