@@ -36,16 +36,16 @@ JsonOption = Annotated[bool, typer.Option("--json", help="Print JSON for program
 
 def main() -> None:
     """Run the command line; a user's mistake becomes one line and exit code 2."""
-    import click
-
+    # Typer carries its own copy of click, or in older releases uses the installed one: ask Typer for the class.
+    usage_error: Any = typer.BadParameter.__base__
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
         code = app(arguments, standalone_mode=False)
-    except click.UsageError as error:
+    except usage_error as error:
         command = error.ctx.command_path if error.ctx else "assay"
         _fail(f"{error.format_message()} (see {command} --help)")
-    except (click.Abort, KeyboardInterrupt):
+    except (typer.Abort, KeyboardInterrupt):
         print("assay: interrupted; finished cells are stored, the same command goes on from there", file=sys.stderr)
         sys.exit(130)
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
@@ -153,6 +153,8 @@ def check(
     brought = {kind: path for kind, path in (("data", data), ("model", model)) if path is not None}
     _require(limit is None or limit > 0, f"--limit must be positive, got {limit}")
     _require(memory is None or memory > 0, f"--memory must be positive, got {memory}")
+    _require(jobs is None or jobs >= 1, f"--jobs must be at least 1, got {jobs}")
+    _require(threads >= 1, f"--threads must be at least 1, got {threads}")
     arms = [own_part.user_arm(text, Path.cwd()) for text in own or ()]
     plans = [
         prepare(

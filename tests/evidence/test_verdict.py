@@ -191,6 +191,15 @@ def test_exactly_at_the_bar(n: int) -> None:
     assert _at_bar(higher("m", "a", than="b"), 0.3 + 1e-9, 0.3, n) is SUPPORTED
 
 
+def test_an_interval_that_ends_at_the_bar() -> None:
+    # One difference of 1 among zeros: no resample has a mean below 0, and some have 0.
+    values: Values = {("T", "a"): [0.3] * 11 + [1.3], ("T", "b"): [0.1 + 0.2] * 12}
+    verdict = _judge(higher("m", "a", than="b"), values)
+    assert verdict.outcome is INCONCLUSIVE
+    assert verdict.low == pytest.approx(0, abs=1e-15)
+    assert _judge(at_least("m", "a", 0), {("T", "a"): [0] * 11 + [1]}).outcome is SUPPORTED
+
+
 def test_spread_by_hand() -> None:
     # Ranges over the tasks 1, 2, 3: mean 2, half = 4.3027 / sqrt(3) = 2.4842
     values: Values = {("T1", "a"): [5, 5, 5], ("T2", "a"): [6, 4, 5], ("T3", "a"): [5.5, 3, 8]}
@@ -470,9 +479,9 @@ def test_more_seeds_of_a_verdict_is_the_most() -> None:
 
 
 def _budgets(
-    claim: Claim, tasks: Sequence[Task | str], arms: Sequence[Arm | str], **keep: list[str]
+    claim: Claim, tasks: Sequence[Task | str], arms: Sequence[Arm | str], keep: Mapping[str, list[str]] | None = None
 ) -> Verdict:
-    study = _study(tasks, arms).only(**keep)
+    study = _study(tasks, arms).only(**(keep or {}))
     values: Values = {(t.name, x.name): [9 if x.name == "a" else 1] * 3 for t in study.tasks for x in study.arms}
     return _judge(claim, values, study)
 
@@ -506,7 +515,7 @@ def test_what_is_there_is_judged_and_the_rest_named() -> None:
 
 def test_what_the_user_left_out() -> None:
     claim = higher("m", "a", than=["b", "c"], tasks=["T", "U"])
-    kept = _budgets(claim, "TU", "bc", tasks_=["T"], arms_=["a", "b"])
+    kept = _budgets(claim, "TU", "bc", {"tasks": ["T"], "arms": ["a", "b"]})
     assert kept.outcome is SUPPORTED
     assert kept.reason == "without c (left out by --arm), without U (left out by --task)"
     gone = _budgets(higher("m", "a", than="c"), "TU", "bc", {"arms": ["a", "b"]})

@@ -94,8 +94,7 @@ class Database:
         """Yield a connection in a transaction, committed at the end; errors become one line."""
         with (
             self.readable_errors(),
-            self.engine.connect() as plain,
-            plain.execution_options(assay_write=write) as connection,
+            self.engine.connect().execution_options(assay_write=write) as connection,
             connection.begin(),
         ):
             if write:

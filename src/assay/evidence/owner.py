@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import platform
-import sys
 import time
 from pathlib import Path
 from typing import NamedTuple
@@ -46,7 +45,7 @@ def host() -> str:
 def process_start(pid: int) -> str | None:
     """Return when the process began, in a form that only compares; ``None`` if it is dead, empty if unknown."""
     try:
-        if sys.platform == "linux":
+        if psutil.LINUX:
             # Ticks since boot. psutil adds the time of boot, which moves when the clock is set.
             fields = Path(f"/proc/{pid}/stat").read_text(errors="replace").rpartition(")")[2].split()
             return None if fields[0] in "ZX" else fields[19]

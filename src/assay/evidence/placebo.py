@@ -7,10 +7,10 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 from scipy import stats
 
 from assay.errors import InputError
+from assay.evidence.cell import arm_seed
 from assay.evidence.claim import COMPARISONS, Claim
 from assay.evidence.study import Arm, Budget, Study
 from assay.evidence.verdict import Outcome, Verdict
@@ -29,8 +29,7 @@ class Again:
 
     def __call__(self, given: Any, seed: int, budget: Budget) -> Any:
         """Run the arm on the same data."""
-        other = int(np.random.SeedSequence((seed, 2)).generate_state(1)[0])
-        return self.run(given, other, budget)
+        return self.run(given, arm_seed(seed, stream=2), budget)
 
 
 def placebo(study: Study) -> Study:
@@ -80,8 +79,9 @@ def placebo_line(verdicts: Iterable[Verdict]) -> str:
     r"""What the verdicts on a placebo say, in one line.
 
     With :math:`k` of :math:`m` judged claims supported, the chance of that many or more is
-    :math:`P(X \ge k)` for :math:`X \sim \mathrm{Binomial}(m, 0.025)`: at most, as a bar beyond zero and
-    several tasks make each rarer; and as if the claims were independent.
+    :math:`P(X \ge k)` for :math:`X \sim \mathrm{Binomial}(m, 0.025)`, as if the claims were independent. A bar
+    beyond zero and several tasks make each rarer; noise with heavy tails at 10 to 20 seeds makes it up to twice as
+    frequent (see :func:`~assay.evidence.intervals.mean_interval`).
     """
     outcomes = [verdict.outcome for verdict in verdicts if _judged(verdict)]
     m, k = len(outcomes), outcomes.count(Outcome.SUPPORTED)
@@ -94,7 +94,7 @@ def placebo_line(verdicts: Iterable[Verdict]) -> str:
     told = f"{told}; chance alone gives {k} or more with probability {chance:.2g}"
     if chance >= _RARE:
         return f"{told}: nothing looks wrong."
-    return f"{told}: something is wrong, such as a bar so generous that an arm beats itself."
+    return f"{told}: something is probably wrong, such as a bar so generous that an arm beats itself."
 
 
 def _twin(name: str) -> str:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import io
 import warnings
+from functools import partial
+from unittest import mock
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +18,7 @@ from assay.errors import MissingPart
 
 FloatArray = NDArray[np.float64]
 
-ROBPY_LINE = 'python -m pip install --no-deps robpy==0.0.6 && python -m pip install "assay[statistics-study]"'
+ROBPY_LINE = "python -m pip install --no-deps robpy==0.0.6 && python -m pip install statsmodels seaborn tqdm"
 PYRPCA_LINE = 'python -m pip install "pyrpca>=1.0,<2"'
 
 
@@ -63,17 +65,25 @@ def within_groups(X: FloatArray, labels: NDArray[np.int64], r: int) -> FloatArra
 
 
 def robpca(X: FloatArray, r: int, seed: int) -> FloatArray:
-    """ROBPCA (Hubert, Rousseeuw and Vanden Branden 2005) of robpy, at its defaults."""
+    """ROBPCA (Hubert, Rousseeuw and Vanden Branden 2005) of robpy with 10 components, the first r of them.
+
+    Its last step, a robust covariance of the scores, is what tells a shift from a component, and needs room:
+    asked for a single component, robpy leaves that step out, and ROBPCA does no better than plain PCA here.
+    """
     try:
         from robpy.covariance.base import RobustCovariance
-        from robpy.pca import ROBPCA
+        from robpy.pca import robpca as module
     except ImportError as error:
-        raise MissingPart(f"robpy, for ROBPCA ({error}), is not installed", ROBPY_LINE) from error
+        raise MissingPart(f"robpy, for ROBPCA, cannot be imported ({error})", ROBPY_LINE) from error
     if not hasattr(RobustCovariance, "_validate_data"):
-        # robpy 0.0.6 calls a method that scikit-learn 1.7 took away from its base class, and put in a function.
+        # robpy 0.0.6 calls a method that scikit-learn 1.7 took out of its base class; this function replaced it.
         RobustCovariance._validate_data = validate_data
-    model = ROBPCA(n_components=r, random_seed=seed)
-    return np.ascontiguousarray(model.fit(X).components_.T)
+    k = max(r, min(10, X.shape[1], len(X) // 5))
+    # ROBPCA does not hand its seed on to the FastMCD of its last step.
+    seeded = partial(module.FastMCD, random_seed=seed)
+    with mock.patch.object(module, "FastMCD", seeded):
+        model = module.ROBPCA(n_components=k, random_seed=seed).fit(X)
+    return np.ascontiguousarray(model.components_.T[:r])
 
 
 def pcp(X: FloatArray, r: int, seed: int) -> FloatArray:

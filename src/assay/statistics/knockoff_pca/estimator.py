@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from assay.numerics.spectra import Eigen, truncated_eigen
 
-from .shift_test import p_value, shifted_rows, z_value
+from .shift_test import p_value, refined_rows, shifted_rows, z_value
 from .spectrum import KnockoffSpectrum, known_centre, move
 from .theory import noise_edge
 
@@ -273,7 +273,10 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             },
             index=pd.RangeIndex(examined, name="component"),
         )
-        return report, [rows for _, rows, _ in splits]
+        groups = [rows for _, rows, _ in splits]
+        for j in np.flatnonzero(report["moved"]):
+            groups[j] = refined_rows(spectrum.scores[:, :examined], groups[j], smallest)
+        return report, groups
 
     def _keep(self, eigen: Eigen, kept: NDArray[np.int64], n: int, d: int) -> None:
         components = eigen.vectors[kept]

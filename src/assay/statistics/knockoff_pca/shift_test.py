@@ -10,6 +10,7 @@ from scipy.special import expit
 from scipy.stats import gaussian_kde, kurtosis, norm, skew, skewnorm
 
 FloatArray = NDArray[np.float64]
+BoolArray = NDArray[np.bool_]
 
 MOST_POINTS = 4000
 """The mixture and the skew-normal are fitted to at most this many evenly spaced order statistics."""
@@ -24,7 +25,7 @@ class TwoGaussians:
     variance: float
     log_likelihood: float
 
-    def upper(self, points: FloatArray) -> NDArray[np.bool_]:
+    def upper(self, points: FloatArray) -> BoolArray:
         """Which points more probably belong to the Gaussian with the larger mean; its weight is ``weight``."""
         slope, intercept = _log_odds(self.weight, *self.means, self.variance)
         return slope * points + intercept > 0
@@ -66,7 +67,7 @@ def z_value(scores: FloatArray, centre: float, known_centre: bool) -> float:
     return float(max(z_mean, z_flat))
 
 
-def shifted_rows(scores: FloatArray) -> tuple[float, NDArray[np.bool_], float]:
+def shifted_rows(scores: FloatArray) -> tuple[float, BoolArray, float]:
     """Compare two groups of rows with one skewed group.
 
     Parameters
@@ -87,10 +88,7 @@ def shifted_rows(scores: FloatArray) -> tuple[float, NDArray[np.bool_], float]:
     s = (scores - mean) / sd
     if skew(s) < 0:  # The sign of an eigenvector means nothing; let the long tail be on the right.
         s = -s
-    # Order statistics: the result does not depend on the order of the rows, and the cost is bounded.
-    points = np.sort(s)
-    if len(points) > MOST_POINTS:
-        points = points[np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)]
+    points = _order_statistics(s)
     mixture = fit_two_gaussians(points)
     with np.errstate(all="ignore"):
         one = float(skewnorm.logpdf(points, *skewnorm.fit(points)).sum())
@@ -103,7 +101,46 @@ def shifted_rows(scores: FloatArray) -> tuple[float, NDArray[np.bool_], float]:
     return float(gain), upper, min(weight, 1 - weight)
 
 
-def fit_two_gaussians(points: FloatArray, max_iter: int = 500) -> TwoGaussians:
+def refined_rows(scores: FloatArray, rows: BoolArray, smallest: float, max_iter: int = 20) -> BoolArray:
+    """Assign rows again along the direction that separates the two groups best, until nothing changes.
+
+    A shift as strong as a covariance spike mixes with it: it lies along several components, and each of them
+    shows it blurred.
+
+    Parameters
+    ----------
+    scores
+        (n, k) scores of the examined components; uncorrelated, as scores are.
+    rows
+        (n,) the rows of the smaller group, found along one component.
+    smallest
+        A group of fewer rows ends the search.
+    """
+    variances = scores.var(axis=0)
+    for _ in range(max_iter):
+        difference = scores[rows].mean(axis=0) - scores[~rows].mean(axis=0)
+        # Fisher's discriminant: T⁻¹δ and W⁻¹δ are parallel, and the total covariance T of scores is diagonal.
+        s = scores @ (difference / variances)
+        s = (s - s.mean()) / s.std()
+        mixture = _expectation_maximisation(_order_statistics(s), float(rows.mean()))
+        upper = mixture.upper(s)
+        if 2 * upper.sum() > len(s):
+            upper = ~upper
+        if upper.sum() < smallest or (upper == rows).all():
+            break
+        rows = upper
+    return rows
+
+
+def _order_statistics(s: FloatArray) -> FloatArray:
+    """Sorted, so that the order of the rows plays no part, and few enough to bound the cost."""
+    points = np.sort(s)
+    if len(points) <= MOST_POINTS:
+        return points
+    return points[np.linspace(0, len(points) - 1, MOST_POINTS).round().astype(int)]
+
+
+def fit_two_gaussians(points: FloatArray) -> TwoGaussians:
     """Fit two Gaussians of one variance to points (n,) by EM from four splits of the ordered points.
 
     Tied variances make the responsibilities a logistic function of the point, so that a step is a few sums;
@@ -111,12 +148,12 @@ def fit_two_gaussians(points: FloatArray, max_iter: int = 500) -> TwoGaussians:
     """
     points = np.sort(points)
     return max(
-        (_expectation_maximisation(points, share, max_iter) for share in (0.5, 0.25, 0.1, 0.03)),
+        (_expectation_maximisation(points, share) for share in (0.5, 0.25, 0.1, 0.03)),
         key=lambda fit: fit.log_likelihood,
     )
 
 
-def _expectation_maximisation(points: FloatArray, share: float, max_iter: int) -> TwoGaussians:
+def _expectation_maximisation(points: FloatArray, share: float, max_iter: int = 500) -> TwoGaussians:
     n = len(points)
     total, squares = points.sum(), points @ points
     floor = 1e-6 * points.var()

@@ -4,10 +4,10 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
-from trimmed_mean.location import trimmed_mean
 
 from assay.evidence.claim import at_most, holds, lower, within
 from assay.evidence.study import Arm, Budget, Study, Task
+from trimmed_mean.location import trimmed_mean
 
 ROWS = {Budget.SMOKE: 100, Budget.QUICK: 200, Budget.FULL: 500, Budget.PAPER: 2000}
 
@@ -73,6 +73,7 @@ STUDY = Study(
     better="lower",
     metrics={"error": "distance to the true location"},
     contract=CONTRACT,
+    seeds={Budget.SMOKE: 5, Budget.QUICK: 10, Budget.FULL: 20, Budget.PAPER: 20},
     accepts={"data": "a CSV file of numbers, rows = samples"},
     own=from_table,
 )
