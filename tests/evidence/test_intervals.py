@@ -46,20 +46,17 @@ def _efron(x: np.ndarray, tail: float, resamples: int) -> tuple[float, float]:
 SKEWED = np.array([0.1, 0.2, 0.2, 0.3, 0.5, 0.6, 0.8, 1.1, 1.3, 1.9, 2.8, 4.7])
 
 
-def test_bca_against_efrons_formulas() -> None:
-    # t(.975, 11) = 2.200985; sqrt(12/11) * 2.200985 = 2.298850; Phi(-2.298850) = 0.010757
+def test_each_end_is_the_farther_of_efrons_and_students() -> None:
     low, high = mean_interval(SKEWED)
-    expected = _efron(SKEWED, 0.010757, 100_000)
+    efron = _efron(SKEWED, 0.025, 100_000)
     error = SKEWED.std() / math.sqrt(12)
-    # 9999 resamples leave the end in the long tail, their 99.8 % point, uncertain by about 0.1 standard errors.
-    assert low == pytest.approx(expected[0], abs=0.12 * error)
-    assert high == pytest.approx(expected[1], abs=0.3 * error)
-    # The tolerances tell BCa from the plain percentiles, and these tails from 2.5 %.
-    rng = np.random.default_rng(3)
-    boot = SKEWED[rng.integers(0, 12, (100_000, 12))].mean(axis=1)
-    assert low - np.quantile(boot, 0.010757) > 0.3 * error
-    assert high - np.quantile(boot, 1 - 0.010757) > 0.6 * error
-    assert low < _efron(SKEWED, 0.025, 100_000)[0] - 0.12 * error
+    # mean 1.2083, s = 1.3601, t(.975, 11) = 2.2010: 1.2083 -+ 2.2010 * 1.3601 / sqrt(12) = 0.3442, 2.0725
+    assert low == pytest.approx(0.3442, abs=1e-4)
+    assert low < efron[0] - 0.1 * error
+    # 9999 resamples leave the end in the long tail uncertain by about 0.1 standard errors.
+    assert high == pytest.approx(efron[1], abs=0.3 * error)
+    assert high > 2.0725 + 0.1 * error
+    assert mean_interval(-SKEWED) == pytest.approx((-high, -low), abs=0.3 * error)
 
 
 def test_bca_of_many_symmetric_values_is_the_normal_interval() -> None:
@@ -80,8 +77,9 @@ def test_constants_are_points() -> None:
 
 def test_ties() -> None:
     # Eleven zeros and a one: the mean of a resample is Binomial(12, 1/12)/12, and none can fall below 0.
+    # Student: 1/12 - 2.2010 / 12 = -0.1001.
     low, high = mean_interval([0] * 11 + [1])
-    assert low == pytest.approx(0, abs=1e-15)
+    assert low == pytest.approx(-0.1001, abs=1e-4)
     assert 1 / 12 < high <= 7 / 12
 
 

@@ -171,8 +171,8 @@ def test_damaged_rows_are_named(url: str) -> None:
     with Storage(url) as storage:
         store(storage, make("good"), make("bad"))
         for column, value in [
-            ("metrics", "{"), ("shared", "[]"), ("versions", "7"), ("metrics", '{"a": {"count": 1}}'),
-            ("metrics", '{"a": {"count": null, "trials": 2}}'), ("status", "fine"),
+            ("metrics", "{"), ("shared", "[]"), ("versions", "7"), ("metrics", '{"a": {"events": 1}}'),
+            ("metrics", '{"a": {"events": null, "trials": 2}}'), ("status", "fine"),
         ]:  # fmt: skip
             run_sql(storage, f"UPDATE assay_record SET {column} = :value WHERE key = 'bad'", value=value)
             for read in (storage.records, lambda: storage.finished(["good", "bad"])):
@@ -841,4 +841,4 @@ def test_a_metric_as_it_stands_in_the_database(url: str) -> None:
         store(storage, make("k", metrics={"flag": Proportion(1, 20), "x": 0.5}))
         with storage._transaction(write=False) as connection:
             stored = connection.execute(text("SELECT metrics FROM assay_record")).scalar_one()
-    assert json.loads(stored) == {"flag": {"count": 1, "trials": 20}, "x": 0.5}
+    assert json.loads(stored) == {"flag": {"events": 1, "trials": 20}, "x": 0.5}

@@ -191,15 +191,6 @@ def test_exactly_at_the_bar(n: int) -> None:
     assert _at_bar(higher("m", "a", than="b"), 0.3 + 1e-9, 0.3, n) is SUPPORTED
 
 
-def test_an_interval_that_ends_at_the_bar() -> None:
-    # One difference of 1 among zeros: no resample has a mean below 0, and some have 0.
-    values: Values = {("T", "a"): [0.3] * 11 + [1.3], ("T", "b"): [0.1 + 0.2] * 12}
-    verdict = _judge(higher("m", "a", than="b"), values)
-    assert verdict.outcome is INCONCLUSIVE
-    assert verdict.low == pytest.approx(0, abs=1e-15)
-    assert _judge(at_least("m", "a", 0), {("T", "a"): [0] * 11 + [1]}).outcome is SUPPORTED
-
-
 def test_spread_by_hand() -> None:
     # Ranges over the tasks 1, 2, 3: mean 2, half = 4.3027 / sqrt(3) = 2.4842
     values: Values = {("T1", "a"): [5, 5, 5], ("T2", "a"): [6, 4, 5], ("T3", "a"): [5.5, 3, 8]}
@@ -400,6 +391,17 @@ def test_a_missing_part_leaves_the_claim_untested() -> None:
     records = _with(_records(TEN), "b", range(1000, 1010), status="missing", reason=what, metrics={})
     verdict = judge(higher("m", "a", than="b"), _study(), records, Budget.QUICK, range(1000, 1010))
     assert (verdict.outcome, verdict.reason, verdict.estimate) == (UNTESTED, what, None)
+
+
+def test_one_false_part_refutes_a_claim_whatever_is_missing() -> None:
+    values: Values = {("T", "a"): [1, 2, 3, 4], ("T", "b"): [11, 12, 13, 14], ("T", "c"): [0, 0, 0, 0]}
+    records = _with(_records(values), "c", range(1000, 1004), status="missing", reason="no tea", metrics={})
+    verdict = judge(
+        higher("m", "a", than=["b", "c"]), _study(arms=("b", "c")), records, Budget.QUICK, range(1000, 1004)
+    )
+    assert [part.outcome for part in verdict.parts] == [NOT_SUPPORTED, UNTESTED]
+    assert verdict.outcome is NOT_SUPPORTED
+    assert "no tea" in verdict.reason
 
 
 def test_of_two_records_of_a_cell_the_later_counts() -> None:

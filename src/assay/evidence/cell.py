@@ -67,10 +67,10 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
     plain: dict[str, Any] = {}
     for name, value in metrics.items():
         if isinstance(value, Proportion):
-            count, trials = int(value.count), int(value.trials)  # type: ignore[call-overload]
-            if not 0 <= count <= trials or trials == 0:
-                raise ValueError(f"metric {name!r}: a proportion of {count} in {trials} cannot be")
-            plain[str(name)] = Proportion(count, trials)
+            events, trials = int(value.events), int(value.trials)
+            if not 0 <= events <= trials or trials == 0:
+                raise ValueError(f"metric {name!r}: a proportion of {events} in {trials} cannot be")
+            plain[str(name)] = Proportion(events, trials)
         elif isinstance(value, bool | np.bool_):
             plain[str(name)] = bool(value)
         elif isinstance(value, int | float | np.integer | np.floating) or (

@@ -12,7 +12,7 @@ from typing import Any
 from assay.evidence import own
 from assay.evidence.fingerprint import code_fingerprint, package_versions
 from assay.evidence.placebo import placebo as with_placebo
-from assay.evidence.placebo import placebo_line
+from assay.evidence.placebo import placebo_alarm, placebo_line
 from assay.evidence.record import Record
 from assay.evidence.report.terminal import arms_tables, failure_lines, plain, verdict_table, wide_console
 from assay.evidence.run import Plan, plan, run, verdicts
@@ -36,9 +36,10 @@ class Checked:
 
     @property
     def not_supported(self) -> bool:
-        """Whether any claim came out not supported; for a placebo, whether any came out supported."""
-        wrong = Outcome.SUPPORTED if self.is_placebo else Outcome.NOT_SUPPORTED
-        return any(verdict.outcome is wrong for verdict in self.verdicts)
+        """Whether any claim came out not supported; for a placebo, whether more came out supported than by chance."""
+        if self.is_placebo:
+            return placebo_alarm(self.verdicts)
+        return any(verdict.outcome is Outcome.NOT_SUPPORTED for verdict in self.verdicts)
 
     def data(self) -> dict[str, Any]:
         """The result as plain data, for programs."""

@@ -69,8 +69,8 @@ def _row(record: Record) -> dict[str, Any]:
     row["shared_cpu_seconds"] = sum(record.shared.values())
     for name, value in record.metrics.items():
         if isinstance(value, Proportion):
-            row[f"metric.{name}.count"], row[f"metric.{name}.trials"] = value
-            value = value.count / value.trials
+            row[f"metric.{name}.events"], row[f"metric.{name}.trials"] = value
+            value = value.events / value.trials
         row[f"metric.{name}"] = float(value)
     row |= {f"version.{name}": version for name, version in record.versions.items()}
     return row

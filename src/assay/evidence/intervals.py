@@ -30,12 +30,11 @@ def mean_interval(x: ArrayLike) -> tuple[float, float]:
 
     Fewer than 10 values: Student's :math:`\bar x \pm t_{.975,\,n-1}\, s / \sqrt n`. From 10 on: the
     bias-corrected and accelerated (BCa) bootstrap with 9999 resamples and a fixed seed (Efron, "Better
-    bootstrap confidence intervals", JASA 1987), at tails of
-    :math:`\Phi(-\sqrt{n/(n-1)}\, t_{.975,\,n-1})` in place of 2.5 %. Without that, a bootstrap of few values
-    is too narrow, as its spread divides by n and takes the normal quantile for Student's (Hesterberg, "What
-    teachers should know about the bootstrap", arXiv:1411.5279): at 12 pairs of normal noise, "supported" would
-    come by chance 4.8 % of the time, and so 3.0 %
-    (of log-normal noise 7.6 % and 5.2 %); 2.5 % is meant.
+    bootstrap confidence intervals", JASA 1987), each end moved out to Student's where that lies farther. BCa
+    follows skewness but is too narrow for few values (Hesterberg, "What teachers should know about the
+    bootstrap", arXiv:1411.5279): of differences between 12 pairs of two equal arms it alone finds "supported"
+    4.8 % of the time in normal noise and 7.6 % in log-normal noise, where 2.5 % is meant; the wider of the two
+    2.6 % and 1.9 %.
 
     Values that are all equal give that point itself. Where BCa is undefined (no resample falls on one side of the
     mean, or the acceleration vanishes into 0/0), Student's interval takes its place. Fewer than two values, or
@@ -51,9 +50,9 @@ def mean_interval(x: ArrayLike) -> tuple[float, float]:
     if (values == values[0]).all():
         return float(values[0]), float(values[0])
     if values.size >= FEW:
-        low, high = _bca(values)
-        if math.isfinite(low) and math.isfinite(high):
-            return low, high
+        ends = (_bca(values), _student(values))
+        if all(math.isfinite(end) for end in ends[0]):
+            return min(low for low, _ in ends), max(high for _, high in ends)
     return _student(values)
 
 
@@ -120,13 +119,13 @@ def _first(decided: NDArray[np.bool_]) -> int | None:
 
 
 def _student(values: NDArray[np.float64]) -> tuple[float, float]:
-    half = stats.t.ppf(0.5 + LEVEL / 2, values.size - 1) * values.std(ddof=1) / math.sqrt(values.size)
-    return float(values.mean() - half), float(values.mean() + half)
+    centre, width = values.mean(), np.ptp(values)  # in units of the range, so that no square under- or overflows
+    error = ((values - centre) / width).std(ddof=1) / math.sqrt(values.size)
+    half = width * stats.t.ppf(0.5 + LEVEL / 2, values.size - 1) * error
+    return float(centre - half), float(centre + half)
 
 
 def _bca(values: NDArray[np.float64]) -> tuple[float, float]:
-    n = values.size
-    tail = stats.norm.cdf(-math.sqrt(n / (n - 1)) * stats.t.ppf(0.5 + LEVEL / 2, n - 1))
     centre, width = values.mean(), np.ptp(values)
     with warnings.catch_warnings(), np.errstate(all="ignore"):
         # A degenerate sample is reported as nan as well, and that is what the caller looks at.
@@ -135,8 +134,8 @@ def _bca(values: NDArray[np.float64]) -> tuple[float, float]:
             ((values - centre) / width,),
             _centred_mean,
             n_resamples=RESAMPLES,
-            batch=max(1, _AT_ONCE // n),
-            confidence_level=float(1 - 2 * tail),
+            batch=max(1, _AT_ONCE // values.size),
+            confidence_level=LEVEL,
             method="BCa",
             vectorized=True,
             rng=np.random.default_rng(_RESAMPLING_SEED),

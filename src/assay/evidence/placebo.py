@@ -80,21 +80,31 @@ def placebo_line(verdicts: Iterable[Verdict]) -> str:
 
     With :math:`k` of :math:`m` judged claims supported, the chance of that many or more is
     :math:`P(X \ge k)` for :math:`X \sim \mathrm{Binomial}(m, 0.025)`, as if the claims were independent. A bar
-    beyond zero and several tasks make each rarer; noise with heavy tails at 10 to 20 seeds makes it up to twice as
-    frequent (see :func:`~assay.evidence.intervals.mean_interval`).
+    beyond zero and several tasks make each rarer.
     """
-    outcomes = [verdict.outcome for verdict in verdicts if _judged(verdict)]
-    m, k = len(outcomes), outcomes.count(Outcome.SUPPORTED)
+    m, k, chance = _count(verdicts)
     if m == 0:
         return "Placebo: no claim could be judged, so it says nothing."
     told = f"Placebo: {k} of {m} claims supported where an arm meets itself"
-    chance = float(stats.binom.sf(k - 1, m, BY_CHANCE))
     if k == 0:
         return f"{told}, as it should be."
     told = f"{told}; chance alone gives {k} or more with probability {chance:.2g}"
     if chance >= _RARE:
         return f"{told}: nothing looks wrong."
     return f"{told}: something is probably wrong, such as a bar so generous that an arm beats itself."
+
+
+def placebo_alarm(verdicts: Iterable[Verdict]) -> bool:
+    """Whether more claims of a placebo came out supported than chance explains."""
+    _, k, chance = _count(verdicts)
+    return k > 0 and chance < _RARE
+
+
+def _count(verdicts: Iterable[Verdict]) -> tuple[int, int, float]:
+    """Judged claims, supported ones, and the chance of that many or more."""
+    outcomes = [verdict.outcome for verdict in verdicts if _judged(verdict)]
+    m, k = len(outcomes), outcomes.count(Outcome.SUPPORTED)
+    return m, k, float(stats.binom.sf(k - 1, m, BY_CHANCE))
 
 
 def _twin(name: str) -> str:

@@ -10,9 +10,9 @@ Status = Literal["ok", "failed", "missing"]
 
 
 class Proportion(NamedTuple):
-    """A metric that counts: ``count`` events in ``trials`` trials."""
+    """A metric that counts: ``events`` in ``trials`` trials."""
 
-    count: int
+    events: int
     trials: int
 
 

@@ -83,7 +83,7 @@ def from_row(row: Any, shown: str) -> Record:
 def _encoded(name: str, value: Any) -> Any:
     """Return a metric as JSON has it; numbers of numpy and torch become Python's."""
     if isinstance(value, Proportion):
-        return {"count": int(value.count), "trials": int(value.trials)}
+        return {"events": int(value.events), "trials": int(value.trials)}
     if getattr(value, "ndim", None) == 0 and callable(getattr(value, "item", None)):
         value = value.item()
     match value:
@@ -100,7 +100,7 @@ def _encoded(name: str, value: Any) -> Any:
 
 def _decoded(value: Any) -> Any:
     if isinstance(value, Mapping):
-        if value.keys() != {"count", "trials"}:
+        if value.keys() != {"events", "trials"}:
             raise ValueError(f"a metric with {', '.join(map(str, value)) or 'nothing'} in it")
-        return Proportion(int(value["count"]), int(value["trials"]))
+        return Proportion(int(value["events"]), int(value["trials"]))
     return value

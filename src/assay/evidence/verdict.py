@@ -30,8 +30,8 @@ class Outcome(StrEnum):
     UNTESTED = "untested"
 
 
-# The worst outcome among its parts is that of a claim.
-_FROM_WORST = (Outcome.UNTESTED, Outcome.NOT_SUPPORTED, Outcome.INCONCLUSIVE, Outcome.SUPPORTED)
+# The worst outcome among its parts is that of a claim: one part that is false refutes it, whatever else is missing.
+_FROM_WORST = (Outcome.NOT_SUPPORTED, Outcome.UNTESTED, Outcome.INCONCLUSIVE, Outcome.SUPPORTED)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,8 +78,8 @@ class Verdict:
     claim
         The claim.
     outcome
-        Supported if every part is; not supported if any part is not; else inconclusive. Untested where what
-        it needs is not there.
+        Not supported if any part is not; else untested where what it needs is not there; supported if every part
+        is; else inconclusive.
     estimate, low, high
         Those of the part that decides, :attr:`deciding`.
     bar

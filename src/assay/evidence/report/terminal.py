@@ -177,7 +177,7 @@ def _plain_part(part: Part) -> dict[str, Any]:
 
 
 def _plain_metric(value: Any) -> Any:
-    return {"count": value.count, "trials": value.trials} if isinstance(value, Proportion) else value
+    return {"events": value.events, "trials": value.trials} if isinstance(value, Proportion) else value
 
 
 def _claim(verdict: Verdict) -> Text:
@@ -215,7 +215,7 @@ def _reported(study: Study, ok: Sequence[Record]) -> list[Text]:
 
 
 def _mean(values: Iterable[Any]) -> float | None:
-    found = [v.count / v.trials if isinstance(v, Proportion) else float(v) for v in values if v is not None]
+    found = [v.events / v.trials if isinstance(v, Proportion) else float(v) for v in values if v is not None]
     return fmean(found) if found else None
 
 
