@@ -41,7 +41,8 @@ def main() -> None:
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
-        code = app(arguments, standalone_mode=False)
+        # Typer builds the parsers of all commands, which takes longer than to answer this.
+        code = list_methods() if arguments == ["list"] else app(arguments, standalone_mode=False)
     except usage_error as error:
         command = error.ctx.command_path if error.ctx else "assay"
         _fail(f"{error.format_message()} (see {command} --help)")

@@ -114,16 +114,16 @@ def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: 
         decisions=decisions,
         is_placebo=is_placebo,
     )
-    for line in _result(checked):
+    for line in _result(checked, out.width):
         out.print(line)
     return checked
 
 
-def _result(checked: Checked) -> Iterator[Any]:
+def _result(checked: Checked, width: int) -> Iterator[Any]:
     plan, records = checked.plan, checked.records
     yield arms_tables(plan.study, plan.budget, records)
     yield from failure_lines(records)
-    yield verdict_table(checked.verdicts)
+    yield verdict_table(checked.verdicts, width)
     if checked.earlier_looks:
         looks = " and ".join(str(n) for n in checked.earlier_looks)
         yield (
@@ -132,7 +132,8 @@ def _result(checked: Checked) -> Iterator[Any]:
         )
     if checked.is_placebo:
         yield placebo_line(checked.verdicts)
-    yield from checked.decisions
+    for line in checked.decisions:
+        yield f"\n[bold]{line}[/bold]"
 
 
 def _sizes(plan: Plan) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
 
+from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -21,6 +22,7 @@ MARKS = {
     Outcome.UNTESTED: ("–", "dim"),
 }
 COSTS = ("parameters", "steps")
+WIDE = 110  # columns from which on the numbers of a verdict stand beside the claim
 SAME_FAILURES = 3  # seeds of one failure named in full
 
 
@@ -37,26 +39,31 @@ def number(value: float | None, digits: int = 3) -> str:
     return f"{value:.{digits}g}"
 
 
-def verdict_table(verdicts: Sequence[Verdict]) -> RenderableType:
-    """One row a claim: verdict, estimate with interval, bar, pairs; then what the inconclusive ones lack."""
+def verdict_table(verdicts: Sequence[Verdict], width: int = 120) -> RenderableType:
+    """One row a claim: verdict, estimate with interval, bar, pairs; then what the inconclusive ones lack.
+
+    Below ``WIDE`` columns the numbers stand under the claim instead of beside it.
+    """
     judged = sum(v.outcome is not Outcome.UNTESTED for v in verdicts)
-    table = Table(title=f"{judged} of {len(verdicts)} claims judged", title_justify="left", title_style="bold")
-    table.add_column("claim", overflow="fold", ratio=1)
-    for name in ("verdict", "estimate", "95 % interval", "bar", "pairs"):
+    wide = width >= WIDE
+    table = _table(f"{judged} of {len(verdicts)} claims judged")
+    table.add_column("verdict", no_wrap=True)
+    table.add_column("claim", overflow="fold")
+    for name in ("estimate", "95 % interval", "bar", "pairs") if wide else ():
         table.add_column(name, justify="right" if name in ("estimate", "bar") else "left", no_wrap=True)
-    notes: list[Text] = []
     for verdict in verdicts:
         mark, style = MARKS[verdict.outcome]
-        table.add_row(
-            _claim(verdict),
-            Text(f"{mark} {verdict.outcome}", style=style),
-            number(verdict.estimate),
-            f"{number(verdict.low)} to {number(verdict.high)}" if verdict.low is not None else "",
-            bar_text(verdict),
-            verdict.pairs,
-        )
-        notes += _notes(verdict)
-    return Group(table, *notes)
+        interval = f"{number(verdict.low)} to {number(verdict.high)}" if verdict.low is not None else ""
+        numbers = [number(verdict.estimate), interval, bar_text(verdict), verdict.pairs]
+        beside, under = (numbers, "") if wide else ([], _numbers_text(numbers))
+        table.add_row(Text(f"{mark} {verdict.outcome}", style=style), _claim(verdict, under), *beside)
+    return Group(table, *(note for verdict in verdicts for note in _notes(verdict)))
+
+
+def _numbers_text(numbers: Sequence[str]) -> str:
+    estimate, interval, bar, pairs = numbers
+    between = f" ({interval})" if interval else ""
+    return f"{estimate}{between}; bar {bar}; {pairs}" if estimate else ""
 
 
 def bar_text(verdict: Verdict) -> str:
@@ -65,10 +72,9 @@ def bar_text(verdict: Verdict) -> str:
     if claim.form == "holds":
         return "always"
     if isinstance(bar, tuple):
-        return f"{number(bar[0])} to {number(bar[1])}"
-    sense = {"lower": "<", "higher": ">", "at_least": "≥", "at_most": "≤", "within": "±", "spread": "≤"}.get(
-        claim.form, "≤" if claim.upper else "≥"
-    )
+        return f"± {number(bar[1])}" if claim.form == "within" else f"{number(bar[0])} to {number(bar[1])}"
+    senses = {"lower": "<", "higher": ">", "at_least": "≥", "at_most": "≤", "spread": "≤"}
+    sense = senses.get(claim.form, "≤" if claim.upper else "≥")
     return f"{sense} {number(bar)}" + (" ×" if claim.ratio else "")
 
 
@@ -80,8 +86,8 @@ def arms_tables(study: Study, budget: Budget, records: Sequence[Record]) -> Rend
     with_primary = [t for t in tasks if any(r.task == t and study.primary in r.metrics for r in ok)]
     what = study.metrics.get(study.primary, "")
     title = f"{study.primary}{f': {what}' if what else ''} ({study.better} is better; mean over seeds)"
-    table = Table(title=title, title_justify="left", title_style="bold")
-    table.add_column("arm")
+    table = _table(title)
+    table.add_column("arm", no_wrap=True)
     table.add_column("role", style="dim")
     for task in with_primary:
         table.add_column(task, justify="right")
@@ -101,6 +107,10 @@ def arms_tables(study: Study, budget: Budget, records: Sequence[Record]) -> Rend
             style="bold" if arm == study.method.name else "",
         )
     return Group(table, *_reported(study, ok))
+
+
+def _table(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", box=SIMPLE_HEAD, pad_edge=False)
 
 
 def cpu_text(records: Sequence[Record]) -> str:
@@ -180,12 +190,14 @@ def _plain_metric(value: Any) -> Any:
     return {"events": value.events, "trials": value.trials} if isinstance(value, Proportion) else value
 
 
-def _claim(verdict: Verdict) -> Text:
+def _claim(verdict: Verdict, numbers: str) -> Text:
     text = Text(verdict.claim.name)
+    if numbers:
+        text.append(f"\n{numbers}", style="bold")
     part = verdict.deciding
     if part is not None and len(verdict.parts) > 1:
         against = f" against {part.other}" if part.other else ""
-        text.append(f"\nshown: {part.task}{against}, which decides of {len(verdict.parts)}", style="dim")
+        text.append(f"\nshown is {part.task}{against}, which decides of {len(verdict.parts)}", style="dim")
     return text
 
 
@@ -196,7 +208,7 @@ def _notes(verdict: Verdict) -> list[Text]:
     if said:
         notes.append(Text(f"{mark} {verdict.claim.name}: {said}", style=style))
     if verdict.claim.needs and verdict.outcome is not Outcome.SUPPORTED:
-        notes.append(Text(f"  a fair test needs {verdict.claim.needs}", style="dim"))
+        notes.append(Text(f"{mark} {verdict.claim.name}: a fair test needs {verdict.claim.needs}", style="dim"))
     return notes
 
 
@@ -221,13 +233,13 @@ def _mean(values: Iterable[Any]) -> float | None:
 
 def study_text(study: Study) -> RenderableType:
     """What a study has: tasks, arms, claims, what it accepts, and how an arm of one's own is called."""
-    tasks = Table(title="Tasks", title_justify="left", title_style="bold", show_header=False, box=None)
+    tasks = _list("Tasks")
     for task in study.tasks:
         tasks.add_row(task.name, task.what + (" (control)" if task.control else ""), _budgets(task.budgets))
-    arms = Table(title="Arms", title_justify="left", title_style="bold", show_header=False, box=None)
+    arms = _list("Arms")
     for arm in study.arms:
         arms.add_row(arm.name, arm.role, arm.what, _budgets(arm.budgets))
-    claims = Table(title="Claims", title_justify="left", title_style="bold", show_header=False, box=None)
+    claims = _list("Claims")
     for claim in study.claims:
         claims.add_row("·", claim.name + (f" (a fair test needs {claim.needs})" if claim.needs else ""))
     yours = [Text("Yours", style="bold")]
@@ -237,12 +249,17 @@ def study_text(study: Study) -> RenderableType:
     return Group(tasks, arms, claims, *yours)
 
 
+def _list(title: str) -> Table:
+    return Table(title=title, title_justify="left", title_style="bold", show_header=False, box=None)
+
+
 def _budgets(budgets: Sequence[Budget]) -> str:
     return "" if len(budgets) == len(Budget) else ", ".join(budgets)
 
 
 def wide_console(**options: Any) -> Console:
     """A console that keeps tables readable where the output is no terminal."""
+    options = {"highlight": False} | options
     console = Console(**options)
     if not console.is_terminal and "width" not in options:
         console = Console(**options | {"width": 120})

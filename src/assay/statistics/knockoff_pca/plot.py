@@ -6,6 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from .shift_test import p_text
+
 if TYPE_CHECKING:
     from .estimator import KnockoffPCA
 
@@ -41,7 +43,7 @@ def plot_spectrum(model: KnockoffPCA, ax: Any = None) -> Any:
         ax.set_yscale("log")
     for j in np.flatnonzero(moved):
         ax.annotate(
-            f"shift: moved by {100 * spectrum.relative_move[j]:.0f} %\n{_p(report['p_value'].iloc[j])}",
+            f"shift: moved by {100 * spectrum.relative_move[j]:.0f} %\np {p_text(report['p_value'].iloc[j])}",
             (position[j], before[j]),
             xytext=(9, 0),
             textcoords="offset points",
@@ -60,7 +62,3 @@ def plot_spectrum(model: KnockoffPCA, ax: Any = None) -> Any:
     legend = ax.legend(frameon=False, fontsize=9)
     legend.legend_handles[0].set_edgecolor("0.2")  # the open circle stands for all colours
     return ax
-
-
-def _p(value: float) -> str:
-    return f"p = {value:.2g}" if value >= 1e-4 else "p < 0.0001"

@@ -39,6 +39,11 @@ def p_value(z: FloatArray, examined: int) -> FloatArray:
     return np.minimum(1.0, 3 * examined * norm.sf(z))
 
 
+def p_text(value: float) -> str:
+    """Write a p-value for people, with its sign: ``= 0.012`` or ``< 0.0001``."""
+    return f"= {value:.2g}" if value >= 1e-4 else "< 0.0001"
+
+
 def z_value(scores: FloatArray, centre: float, known_centre: bool) -> float:
     """Return how many standard errors the scores of one component are away from a single centred group.
 

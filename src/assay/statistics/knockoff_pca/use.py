@@ -15,7 +15,7 @@ import typer
 from assay.errors import InputError
 
 from .estimator import KnockoffPCA
-from .plot import _p as p_text
+from .shift_test import p_text
 from .table import Table, read_table
 
 app = typer.Typer(help="PCA that finds and removes a hidden mean shift.", add_completion=False)
@@ -38,7 +38,7 @@ def fit(
     ] = None,
     seed: Annotated[int, typer.Option(help="Seed of the randomized decomposition of very large tables.")] = 0,
 ) -> None:
-    """Fit knockoff PCA to a table; write components.csv, scores.csv, report.csv, report.md and spectrum.png."""
+    """Fit knockoff PCA to a table; write its components, means, scores and a report."""
     if out.exists() and not out.is_dir():
         raise InputError(f"--out {out} is a file; give a folder")
     read = read_table(table, index=index, header=header)
@@ -55,7 +55,7 @@ def fit(
     typer.echo(f"{verdict(model)} Written to {out}: {', '.join(FILES)}")
 
 
-FILES = ("components.csv", "scores.csv", "report.csv", "report.md", "spectrum.png")
+FILES = ("components.csv", "means.csv", "scores.csv", "report.csv", "report.md", "spectrum.png")
 
 
 def standardised(numbers: pd.DataFrame, path: Path) -> pd.DataFrame:
@@ -80,10 +80,13 @@ def write(model: KnockoffPCA, table: Table, name: str, out: Path) -> None:
         pd.DataFrame(model.components_, index=pd.Index(pcs, name="component"), columns=numbers.columns).to_csv(
             folder / "components.csv"
         )
+        means = np.vstack([model.mean_, model.shifts_])
+        names = ["clean mean", *(f"shift {j + 1}" for j in range(len(model.shifts_)))]
+        pd.DataFrame(means, index=pd.Index(names, name="what"), columns=numbers.columns).to_csv(folder / "means.csv")
         scores = pd.DataFrame(model.transform(numbers), index=numbers.index, columns=pcs)
         scores.insert(0, "group", model.labels_)
         scores.to_csv(folder / "scores.csv", index_label=numbers.index.name or "row")
-        rounds = {number: report for number, report in enumerate(model.rounds_, start=1)}
+        rounds = dict(enumerate(model.rounds_, start=1))
         pd.concat(rounds, names=["round"]).to_csv(folder / "report.csv")
         (folder / "report.md").write_text(report_text(model, table, name), encoding="utf-8")
         _draw(model, folder / "spectrum.png")
@@ -144,6 +147,7 @@ def report_text(model: KnockoffPCA, table: Table, name: str) -> str:
     parts.append(
         "## How to use this\n"
         "- `components.csv`: unit loadings, a row a component; score = (row − clean mean) · loadings.\n"
+        "- `means.csv`: the clean mean, and by how much each shifted group is away from it.\n"
         "- `scores.csv`: every row's group (0 = clean) and its scores about the clean mean. The scores of shifted rows "
         "still hold what the shift puts along the components; the components themselves are free of it.\n"
         "- `report.csv`: the tests of every round.\n"
@@ -164,7 +168,7 @@ def _components_table(model: KnockoffPCA) -> str:
         what = "**shift**" if row.moved else "stable"
         lines.append(
             f"| {j} | {row.eigenvalue:.4g} | {row.knockoff_eigenvalue:.4g} | {100 * row.relative_move:.1f} % | "
-            f"{row.z:.1f} | {p_text(row.p_value)[2:]} | {row.bic_gain:.1f} | {what} |"
+            f"{row.z:.1f} | {p_text(row.p_value).removeprefix('= ')} | {row.bic_gain:.1f} | {what} |"
         )
     return "\n".join(lines)
 
