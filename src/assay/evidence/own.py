@@ -50,7 +50,11 @@ class UserArm:
             else:  # by its path, so that a file called test.py is not taken for the standard library's
                 module = importlib.util.module_from_spec(spec)
                 sys.modules[self.module] = module
-                spec.loader.exec_module(module)
+                try:
+                    spec.loader.exec_module(module)
+                except BaseException:
+                    del sys.modules[self.module]
+                    raise
         function = getattr(module, self.function)
         if not callable(function):
             raise TypeError(f"{self.module}:{self.function} is a {type(function).__name__}, not a function")
@@ -67,10 +71,13 @@ def user_arm(text: str, folder: Path) -> Arm:
         raise InputError(f"--with {text!r} must read NAME=module:function, e.g. --with mine=mymodule:fit")
     name, module, function = parts.groups()
     run = UserArm(module, function, str(folder))
+    process = warm.WarmProcess()
     try:
-        warm.call(_can_load, run, seconds=LOAD_SECONDS)
+        process.call(_can_load, run, seconds=LOAD_SECONDS)
     except (RuntimeError, warm.ProcessLost) as error:
         raise InputError(f"--with {text}: cannot load {module}:{function} from {folder}: {one_line(error)}") from None
+    finally:
+        process.close()
     return Arm(name, run, role="baseline", what=f"yours: {module}:{function}")
 
 
