@@ -1,4 +1,4 @@
-"""The commands: list · show · check · use · export · doctor · new. Thin: what they do stands elsewhere.
+"""The commands: list · show · check · use · report · export · doctor · new. Thin: what they do stands elsewhere.
 
 Nothing heavy is imported before a command needs it, so that ``assay list`` is quick.
 """
@@ -217,6 +217,28 @@ def use(context: typer.Context, method: Annotated[str, typer.Argument()] = "") -
         return
     command = catalog.load_use(catalog.card(method))
     command(context.args, prog_name=f"assay use {method}", standalone_mode=False)
+
+
+@app.command()
+def report(
+    out: Annotated[Path, typer.Option("--out", "-o", help="Folder for index.html, which needs nothing else.")],
+    study: Annotated[str | None, typer.Option(help="Only this method's checks.")] = None,
+    budget: Annotated[str | None, typer.Option(help="Only checks at this budget.")] = None,
+    show_it: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Write what the stored checks say as one page: claims, intervals, every seed, costs, failures."""
+    from assay.evidence.report.page import write_report
+    from assay.evidence.storage import Storage
+
+    _must_exist(storage)
+    with Storage(storage) as stored:
+        path = write_report(stored, out, catalog.cards(), study=study, budget=budget)
+    print(path)
+    if show_it:
+        import webbrowser
+
+        webbrowser.open(path.absolute().as_uri())
 
 
 @app.command()

@@ -18,13 +18,16 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sqlalchemy import Column, Connection, Text, text
+from sqlalchemy import Column, Connection, Text, inspect, text
 
 from assay.errors import InputError, MissingPart
 from assay.evidence import owner, schema
 from assay.evidence import storage as storage_module
+from assay.evidence.claim import higher, slope
 from assay.evidence.record import Proportion, Record
 from assay.evidence.storage import Storage
+from assay.evidence.stored_check import ArmLine, StoredCheck, TaskLine
+from assay.evidence.verdict import Outcome, Part, Verdict
 
 
 def make(key: str, **fields: Any) -> Record:
@@ -192,6 +195,50 @@ def test_looks_are_remembered(url: str) -> None:
         assert storage.look("s", "", "full", 5) == []
     with Storage(url) as storage:
         assert storage.look("s", "x" * 10_000, "quick", 9) == [5]
+
+
+def a_check(**fields: Any) -> StoredCheck:
+    claim = higher("hits", "a", than=["b", "<c>"], by=2, tasks="t", says="a is better")
+    parts = (
+        Part(task="t", other="b", outcome=Outcome.SUPPORTED, estimate=3.0, low=2.5, high=3.5, pairs=5),
+        Part(task="t", other="<c>", outcome=Outcome.INCONCLUSIVE, reason="2 of 5 cells failed", pairs=3),
+    )
+    verdict = Verdict(claim=claim, outcome=Outcome.INCONCLUSIVE, bar=2.0, parts=parts, n_tasks=1, n_seeds=5)
+    flat = Verdict(claim=slope("e", "a", on="n", between=(-0.6, -0.4)), outcome=Outcome.UNTESTED, bar=(-0.6, -0.4))
+    base: dict[str, Any] = {
+        "study": "s", "budget": "quick", "context": "data ü.csv", "seeds": (1, 2, 3, 4, 5), "identity": "i",
+        "finished": "2026-01-01T00:00:00+00:00", "command": "assay check s", "keys": ("k1", "k2"),
+        "verdicts": (verdict, flat), "tasks": (TaskLine(name="t", what="a task", control=True),),
+        "arms": (ArmLine(name="a", role="method"), ArmLine(name="mine", role="baseline", yours=True)),
+        "primary": "hits", "better": "higher", "metrics": {"hits": "share"}, "left_out": ("t2",),
+        "earlier_looks": (3,), "decisions": ("Switch.",), "placebo": False,
+    }  # fmt: skip
+    return StoredCheck(**(base | fields))
+
+
+def test_a_check_comes_back_as_it_went_and_a_later_one_takes_its_place(url: str) -> None:
+    check = a_check()
+    with Storage(url) as storage:
+        storage.keep_check(a_check(command="earlier"))
+        storage.keep_check(check)
+        assert storage.checks() == [check]
+        more = a_check(seeds=tuple(range(7)), finished="2026-01-02")
+        other = a_check(study="o", budget="full", finished="2025-01-01")
+        storage.keep_check(more)
+        storage.keep_check(other)
+        assert storage.checks() == [other, check, more]
+        assert storage.checks(study="s", budget="quick") == [check, more]
+        assert storage.checks(study="s", budget="full") == []
+
+
+def test_a_damaged_check_is_named(url: str) -> None:
+    for damage in ("{", "[]", "{}", '{"verdicts": 7}'):
+        with Storage(url) as storage:
+            storage.keep_check(a_check())
+            run_sql(storage, "UPDATE assay_check SET data = :damage", damage=damage)
+            with pytest.raises(InputError, match="the check of 's' at budget quick is damaged") as error:
+                storage.checks()
+            one_line(error)
 
 
 # Leases
@@ -587,10 +634,12 @@ def test_an_older_storage_is_migrated(url: str, monkeypatch: pytest.MonkeyPatch)
         if len(calls) < 3:
             raise RuntimeError("power cut")
 
-    monkeypatch.setattr(schema, "VERSION", 3)
+    now = schema.VERSION
+    monkeypatch.setattr(schema, "VERSION", now + 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {})
     with pytest.raises(InputError, match="too old"):
         Storage(url)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: add_note, 2: fill_note})
+    monkeypatch.setattr(schema, "MIGRATIONS", {now: add_note, now + 1: fill_note})
     with pytest.raises(RuntimeError, match="power cut"):
         Storage(url)
     # Nothing of the first try is left, not even its new column.
@@ -599,7 +648,7 @@ def test_an_older_storage_is_migrated(url: str, monkeypatch: pytest.MonkeyPatch)
             assert [r.key for r in storage.records()] == ["old"]
             with storage._transaction(write=False) as connection:
                 assert connection.execute(text("SELECT note FROM assay_look")).scalars().all() == ["before"]
-                assert connection.execute(text("SELECT value FROM assay_meta")).scalars().all() == ["3"]
+                assert connection.execute(text("SELECT value FROM assay_meta")).scalars().all() == [str(now + 2)]
     assert calls == [1, 2, 1, 2]
 
 
@@ -612,8 +661,8 @@ def test_two_migrations_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> No
         connection.execute(text("ALTER TABLE assay_look ADD COLUMN note TEXT"))
         time.sleep(0.2)
 
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {1: slow})
+    monkeypatch.setattr(schema, "MIGRATIONS", {schema.VERSION: slow})
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
     opened: list[Storage] = []
     threads = [threading.Thread(target=lambda: opened.append(Storage(url))) for _ in range(3)]
     for thread in threads:
@@ -623,6 +672,24 @@ def test_two_migrations_at_once(url: str, monkeypatch: pytest.MonkeyPatch) -> No
     for storage in opened:
         storage.close()
     assert (len(opened), calls) == (3, [1])
+
+
+def test_a_storage_without_checks_gets_their_table(url: str) -> None:
+    """Version 1 had no checks: made here from this version by taking their table away."""
+    with Storage(url) as storage:
+        store(storage, make("old"))
+        run_sql(storage, "DROP TABLE assay_check")
+        run_sql(storage, "UPDATE assay_meta SET value = '1' WHERE name = 'version'")
+    for _ in range(2):
+        with Storage(url) as storage:
+            assert [r.key for r in storage.records()] == ["old"]
+            assert len(storage.checks()) <= 1
+            storage.keep_check(StoredCheck(study="s", budget="quick", keys=("old",)))
+            with storage._transaction(write=False) as connection:
+                tables = inspect(connection)
+                columns = {c["name"]: str(c["type"]) for c in tables.get_columns("assay_check")}
+                assert tables.get_indexes("assay_check")[0]["name"] == "assay_check_study"
+    assert columns == {column.name: "TEXT" for column in schema.check.c}
 
 
 def test_tables_match_the_record() -> None:

@@ -95,6 +95,9 @@ def test_eigenpairs_are_those_of_a_full_svd(n, d, share, exponent, seed):
     assert len(eigen.bulk) == min(n, d)
     np.testing.assert_allclose(eigen.bulk, singular**2 / n, rtol=1e-6, atol=1e-12 * singular[0] ** 2 / n)
     np.testing.assert_array_equal(Y, before)
+    without = truncated_eigen(Y, k, bulk=False)
+    assert len(without.bulk) == 0
+    np.testing.assert_allclose(without.values, eigen.values, rtol=1e-9, atol=1e-13 * eigen.values[0])
     # The leading direction itself, where it is well separated from the second.
     if k > 1 and singular[0] > 1.2 * singular[1]:
         assert abs(eigen.vectors[0] @ rows[0]) == pytest.approx(1, abs=1e-8)

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
+import datetime
+import shlex
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +20,7 @@ from assay.evidence.record import Record
 from assay.evidence.report.terminal import arms_tables, failure_lines, plain, verdict_table, wide_console
 from assay.evidence.run import Plan, plan, run, verdicts
 from assay.evidence.storage import Storage
+from assay.evidence.stored_check import ArmLine, StoredCheck, TaskLine
 from assay.evidence.study import Arm, Study
 from assay.evidence.verdict import Outcome, Verdict
 
@@ -54,6 +58,30 @@ class Checked:
             **plain(self.verdicts, self.records),
         }
 
+    def to_store(self) -> StoredCheck:
+        """The result as the storage keeps it for reports."""
+        plan, study = self.plan, self.plan.study
+        pairs = study.pairs(plan.budget)
+        tasks, arms = {task.name for task, _ in pairs}, {arm.name for _, arm in pairs}
+        return StoredCheck(
+            study=study.name, budget=str(plan.budget), context=plan.context, seeds=plan.seeds, identity=plan.identity,
+            finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), command=plan.command,
+            keys=tuple(cell.key for cell in plan.cells), verdicts=tuple(self.verdicts),
+            tasks=tuple(TaskLine(name=t.name, what=t.what, control=t.control) for t in study.tasks if t.name in tasks),
+            arms=tuple(
+                ArmLine(name=a.name, role=a.role, what=a.what, yours=isinstance(a.run, own.UserArm))
+                for a in study.arms
+                if a.name in arms
+            ),
+            primary=study.primary, better=study.better, metrics=dict(study.metrics),
+            # A placebo never runs the method; that is no choice of the user's.
+            left_out=(
+                *(task.name for task in study.tasks if not task.budgets),
+                *(a.name for a in study.arms if not a.budgets and not (self.is_placebo and a is study.method)),
+            ),
+            earlier_looks=tuple(self.earlier_looks), decisions=tuple(self.decisions), placebo=self.is_placebo,
+        )  # fmt: skip
+
 
 def prepare(
     study: Study,
@@ -81,7 +109,7 @@ def prepare(
         + [f"{arm.name} = {arm.what.removeprefix('yours: ')}" for arm in own_arms]
         + (["placebo"] if placebo else [])
     )
-    return plan(
+    made = plan(
         study,
         budget,
         seeds=seeds,
@@ -90,6 +118,11 @@ def prepare(
         content=own.content(brought),
         versions=package_versions(extras),
     )
+    words = ["assay", "check", study.name, "--budget", str(made.budget), "--seeds", str(len(made.seeds))]
+    words += [word for kind, path in brought.items() for word in (f"--{kind}", str(path))]
+    words += [word for arm in own_arms for word in ("--with", f"{arm.name}={arm.what.removeprefix('yours: ')}")]
+    words += [word for option, names in (("--task", tasks), ("--arm", arms)) for n in names for word in (option, n)]
+    return dataclasses.replace(made, command=shlex.join(words + ["--placebo"] * placebo))
 
 
 def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: Any) -> Checked:
@@ -114,6 +147,7 @@ def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: 
         decisions=decisions,
         is_placebo=is_placebo,
     )
+    storage.keep_check(checked.to_store())
     for line in _result(checked, out.width):
         out.print(line)
     return checked

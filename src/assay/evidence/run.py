@@ -45,7 +45,7 @@ class Plan:
     """What is to be run: a study at a budget and some seeds, and everything that names its records.
 
     ``context`` tells people what the user added, ``content`` are the fingerprints of the user's files, ``versions``
-    the package versions that count.
+    the package versions that count, ``command`` is the command line that does it again.
     """
 
     study: Study
@@ -55,6 +55,7 @@ class Plan:
     context: str = ""
     content: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
+    command: str = ""
 
     @property
     def cells(self) -> list[Cell]:

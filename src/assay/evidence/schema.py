@@ -21,11 +21,8 @@ from sqlalchemy import (
 
 from assay.errors import InputError
 
-VERSION = 1
+VERSION = 2
 """The version of the tables that this assay writes."""
-
-MIGRATIONS: dict[int, Callable[[Connection], None]] = {}
-"""A version to the function that makes the next one of it, inside one transaction."""
 
 TABLES = MetaData()
 
@@ -84,6 +81,33 @@ look = Table(
     Column("seeds", Integer, nullable=False),
     Index("assay_look_study", "study"),
 )  # fmt: skip
+
+# `id` as above. What a report needs of a check and nobody searches for stands in `data`, as JSON.
+check = Table(
+    "assay_check", TABLES,
+    Column("id", Text, primary_key=True),
+    Column("study", Text, nullable=False),
+    Column("budget", Text, nullable=False),
+    Column("context", Text, nullable=False),
+    Column("identity", Text, nullable=False),
+    Column("finished", Text, nullable=False),
+    Column("data", Text, nullable=False),
+    Index("assay_check_study", "study"),
+)  # fmt: skip
+
+
+def _add_checks(connection: Connection) -> None:
+    # Written out, not taken from `check`: a later version may give that table other columns.
+    for statement in (
+        "CREATE TABLE assay_check (id TEXT NOT NULL PRIMARY KEY, study TEXT NOT NULL, budget TEXT NOT NULL, "
+        "context TEXT NOT NULL, identity TEXT NOT NULL, finished TEXT NOT NULL, data TEXT NOT NULL)",
+        "CREATE INDEX assay_check_study ON assay_check (study)",
+    ):
+        connection.execute(text(statement))
+
+
+MIGRATIONS: dict[int, Callable[[Connection], None]] = {1: _add_checks}
+"""A version to the function that makes the next one of it, inside one transaction."""
 
 # Any number that other programs are unlikely to lock on.
 _LOCK = 0x61737361

@@ -18,11 +18,12 @@ from sqlalchemy import Connection, delete, select, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.errors import InputError
-from assay.evidence import schema
+from assay.evidence import schema, stored_check
 from assay.evidence.database import Database
 from assay.evidence.owner import DEAD, Owner, Watch, gone, this_run
 from assay.evidence.record import Record
 from assay.evidence.rows import JSON_COLUMNS, from_row, text, to_row
+from assay.evidence.stored_check import StoredCheck
 
 LEASE_SECONDS = 60.0
 """How long a run may give no sign of life, while its process cannot be asked, before its leases pass on."""
@@ -263,6 +264,22 @@ class Storage:
                 self._insert(table).on_conflict_do_nothing(), {"id": digest, **where, "seeds": int(seeds)}
             )
         return sorted(earlier)
+
+    # Checks
+
+    def keep_check(self, check: StoredCheck) -> None:
+        """Store what a check said, in place of an earlier one on the same cells."""
+        values = stored_check.to_row(check)
+        insert = self._insert(schema.check).values(values)
+        with self._transaction(write=True) as connection:
+            connection.execute(insert.on_conflict_do_update(index_elements=["id"], set_=values))
+
+    def checks(self, **where: str) -> list[StoredCheck]:
+        """Return all stored checks, or those of a ``study`` or ``budget``, the latest last."""
+        table = schema.check
+        query = select(table).filter_by(**where).order_by(table.c.finished, table.c.id)
+        with self._transaction(write=False) as connection:
+            return [stored_check.from_row(row, self.url) for row in connection.execute(query)]
 
     def close(self) -> None:
         """Give up all leases and close the database; a second call does nothing.

@@ -13,6 +13,7 @@ from typing import NamedTuple
 import numpy as np
 import numpy.typing as npt
 from scipy import linalg, optimize
+from scipy.linalg import lapack
 from sklearn.utils import check_random_state
 from sklearn.utils.extmath import randomized_svd
 
@@ -45,7 +46,8 @@ class Eigen(NamedTuple):
     total
         Sum of all eigenvalues: the total variance.
     bulk
-        (min(n_bulk, d),) every eigenvalue, descending, of the covariance of ``n_bulk`` of the rows.
+        (min(n_bulk, d),) every eigenvalue, descending, of the covariance of ``n_bulk`` of the rows;
+        empty where they were not wanted.
     n_bulk
         How many rows ``bulk`` comes from: all of them where the Gram matrix was decomposed.
     """
@@ -57,7 +59,7 @@ class Eigen(NamedTuple):
     n_bulk: int
 
 
-def truncated_eigen(Y: npt.ArrayLike, k: int, random_state: RandomState = None) -> Eigen:
+def truncated_eigen(Y: npt.ArrayLike, k: int, random_state: RandomState = None, *, bulk: bool = True) -> Eigen:
     """Return the ``k`` leading eigenpairs of ``YᵀY / n`` without a (d, d) matrix when d > n.
 
     Parameters
@@ -69,6 +71,8 @@ def truncated_eigen(Y: npt.ArrayLike, k: int, random_state: RandomState = None) 
     random_state
         Used only where min(n, d) > 1500 and k is at most a tenth of it: then the pairs come from
         ``sklearn.utils.extmath.randomized_svd`` and ``bulk`` from 1500 random rows.
+    bulk
+        Whether every eigenvalue is wanted too; without them the work is about half.
 
     Raises
     ------
@@ -90,20 +94,44 @@ def truncated_eigen(Y: npt.ArrayLike, k: int, random_state: RandomState = None) 
     total = float(np.einsum("ij,ij->", Y, Y) / n)
     if min(n, d) <= GRAM_LIMIT or 10 * k > min(n, d):
         gram = (Y.T @ Y if d <= n else Y @ Y.T) / n
-        bulk = np.maximum(linalg.eigvalsh(gram)[::-1], 0.0)
-        m = len(gram)
-        values, vectors = linalg.eigh(gram, subset_by_index=[m - k, m - 1], overwrite_a=True)
-        values, vectors = np.maximum(values[::-1], 0.0), vectors[:, ::-1]
+        values, vectors, every = _largest(gram, k, bulk)
         if d > n:
             # Yᵀw is an eigenvector of length √(nλ); QR, and not a division by it, keeps the rows orthonormal
             # also where λ is tiny or zero.
             vectors = _orthonormal(Y.T @ vectors)
-        return Eigen(values, np.ascontiguousarray(vectors.T), total, bulk, n)
+        return Eigen(values, np.ascontiguousarray(vectors.T), total, every, n)
     rng = check_random_state(random_state)
     _, singular, rows = randomized_svd(Y, k, n_oversamples=20, n_iter=7, random_state=rng)
-    some = Y[rng.choice(n, GRAM_LIMIT, replace=False)]
-    bulk = np.maximum(linalg.eigvalsh(some @ some.T / GRAM_LIMIT)[::-1], 0.0)
-    return Eigen(singular**2 / n, np.ascontiguousarray(_orthonormal(rows.T).T), total, bulk, GRAM_LIMIT)
+    every = np.empty(0)
+    if bulk:
+        some = Y[rng.choice(n, GRAM_LIMIT, replace=False)]
+        every = _all_eigenvalues(some @ some.T / GRAM_LIMIT)
+    return Eigen(singular**2 / n, np.ascontiguousarray(_orthonormal(rows.T).T), total, every, GRAM_LIMIT)
+
+
+def _all_eigenvalues(gram: FloatArray) -> FloatArray:
+    return np.maximum(linalg.eigvalsh(gram)[::-1], 0.0)
+
+
+def _largest(gram: FloatArray, k: int, bulk: bool) -> tuple[FloatArray, FloatArray, FloatArray]:
+    """The k largest eigenvalues, their vectors as columns and, where wanted, all eigenvalues; all descending.
+
+    ``gram`` may be overwritten.
+    """
+    m = len(gram)
+    if not bulk or m < 3:
+        every = _all_eigenvalues(gram) if bulk else np.empty(0)
+        values, vectors = linalg.eigh(gram, subset_by_index=[m - k, m - 1], overwrite_a=True)
+        return np.maximum(values[::-1], 0.0), vectors[:, ::-1], every
+    # linalg.eigh gives some pairs or all eigenvalues. Most of the work of either is the reduction to a
+    # tridiagonal matrix, so that is done once here for both.
+    # (gram is symmetric: its transpose is the same matrix in LAPACK's order, and is overwritten to save memory.)
+    reduced, diagonal, beside, tau, _ = lapack.dsytrd(gram.T, lower=1, lwork=64 * m, overwrite_a=1)
+    every = np.maximum(linalg.eigvalsh_tridiagonal(diagonal, beside)[::-1], 0.0)
+    _, ascending = linalg.eigh_tridiagonal(diagonal, beside, select="i", select_range=(m - k, m - 1))
+    vectors = np.array(ascending[:, ::-1], dtype=np.float64, order="F")
+    vectors[1:] = lapack.dormqr("L", "N", reduced[1:, :-1], tau, vectors[1:], 64 * m)[0]
+    return every[:k], vectors, every
 
 
 def _orthonormal(columns: FloatArray) -> FloatArray:

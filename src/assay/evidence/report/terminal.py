@@ -124,14 +124,19 @@ def cpu_text(records: Sequence[Record]) -> str:
     return number(_mean(r.cpu_seconds for r in records), 2) + extra
 
 
-def failure_lines(records: Iterable[Record]) -> list[Text]:
-    """One line for each reason for which cells failed or lack something."""
+def failures(records: Iterable[Record]) -> dict[tuple[str, str, str, str], list[int]]:
+    """The seeds of the cells that failed or lack something, by status, task, arm and reason."""
     groups: dict[tuple[str, str, str, str], list[int]] = {}
     for record in records:
         if record.status != "ok":
             groups.setdefault((record.status, record.task, record.arm, record.reason), []).append(record.seed)
+    return groups
+
+
+def failure_lines(records: Iterable[Record]) -> list[Text]:
+    """One line for each reason for which cells failed or lack something."""
     lines = []
-    for (status, task, arm, reason), seeds in groups.items():
+    for (status, task, arm, reason), seeds in failures(records).items():
         named = ", ".join(map(str, seeds[:SAME_FAILURES])) + (" …" if len(seeds) > SAME_FAILURES else "")
         lines.append(Text(f"{status}: {arm} on {task}, {len(seeds)} cells (seeds {named}): {reason}", style="yellow"))
     return lines

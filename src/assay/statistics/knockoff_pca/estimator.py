@@ -53,7 +53,7 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         How much better (in BIC) two groups must explain the scores than one skewed group. A large margin costs
         power where few rows are shifted.
     max_rounds
-        How many shifts can be removed at most (``"recentre"``).
+        How many times shifts can be removed and the rest examined again (``"recentre"``).
     min_fraction
         The smallest share of rows that can be a group; a group has at least 5 rows.
     random_state
@@ -77,7 +77,8 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         (n,) 0 for clean rows, else 1 + the first shift that moved the row.
     report_
         A row for each examined raw component: ``eigenvalue`` (about the assumed clean centre, divisor n),
-        ``knockoff_eigenvalue``, ``relative_move``, ``z``, ``p_value``, ``bic_gain``, ``moved``.
+        ``knockoff_eigenvalue``, ``relative_move``, ``z``, ``p_value``, ``bic_gain``, ``moved``. ``bic_gain`` is
+        NaN where the move is not significant, for then nothing hangs on it.
     rounds_
         The same table for every round, ``rounds_[0]`` being ``report_``.
     spectrum_
@@ -153,9 +154,11 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         shifts = np.zeros((0, d))
         self.rounds_: list[pd.DataFrame] = []
         while True:
-            eigen = truncated_eigen(Y, max(k, min(wanted, n, d)), random_state)
+            eigen = truncated_eigen(Y, max(k, min(wanted, n, d)), random_state, bulk=not self.rounds_)
             scores = Y @ eigen.vectors[:k].T
-            edge = noise_edge(eigen.bulk, eigen.n_bulk, varying)
+            if not self.rounds_:
+                # Group means taken out later change a few of the many eigenvalues behind the noise level.
+                edge = noise_edge(eigen.bulk, eigen.n_bulk, varying)
             spectrum = _spectrum(eigen, k, scores, None if known is None else known - mean)
             examined = int(np.sum(eigen.values[:k] > edge))
             report, groups = self._examine(spectrum, examined, known is not None)
@@ -167,13 +170,13 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 break
             if len(self.rounds_) > self.max_rounds:
                 warnings.warn(
-                    f"components still move after max_rounds={self.max_rounds} shifts were removed",
+                    f"components still move after shifts were removed in max_rounds={self.max_rounds} rounds",
                     ConvergenceWarning,
                     stacklevel=2,
                 )
                 break
-            strongest = moved[np.argmax(report["bic_gain"].to_numpy()[moved])]
-            members = np.column_stack([members, groups[strongest]])
+            strongest_first = moved[np.argsort(-report["bic_gain"].to_numpy()[moved], kind="stable")]
+            members = np.column_stack([members, *_distinct([groups[j] for j in strongest_first])])
             mean, shifts = _group_means(X, members)
             _recentre(X, mean, shifts, members, out=Y)
 
@@ -181,7 +184,7 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         spikes = examined
         if self.removal == "drop" and len(moved):
             kept, spikes = np.setdiff1d(kept, moved), examined - len(moved)
-            members = np.column_stack([groups[j] for j in moved])
+            members = np.column_stack(_distinct([groups[j] for j in moved]))
             mean, shifts = _group_means(X, members)
         if len(self.report_) == 0:
             warnings.warn(
@@ -256,11 +259,15 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         columns = [spectrum.scores[:, j] for j in range(examined)]
         z = np.array([z_value(s, c, known_centre) for s, c in zip(columns, spectrum.centre, strict=False)])
         p = p_value(z, examined)
-        splits = [shifted_rows(s) for s in columns]
         n = len(spectrum.scores)
         smallest = max(SMALLEST_GROUP, self.min_fraction * n)
-        gains = np.array([gain for gain, _, _ in splits])
-        large = np.array([rows.sum() >= smallest and weight >= self.min_fraction for _, rows, weight in splits])
+        gains, moved = np.full(examined, np.nan), np.zeros(examined, dtype=bool)
+        groups = [np.zeros(n, dtype=bool)] * examined
+        for j in np.flatnonzero(p < self.alpha):
+            gains[j], rows, weight = shifted_rows(columns[j])
+            moved[j] = gains[j] > self.bic_margin and rows.sum() >= smallest and weight >= self.min_fraction
+            if moved[j]:
+                groups[j] = refined_rows(spectrum.scores[:, :examined], rows, smallest)
         report = pd.DataFrame(
             {
                 "eigenvalue": spectrum.eigenvalues[:examined],
@@ -268,14 +275,11 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 "relative_move": spectrum.relative_move[:examined],
                 "z": z.astype(float),
                 "p_value": p.astype(float),
-                "bic_gain": gains.astype(float),
-                "moved": (p < self.alpha) & (gains > self.bic_margin) & large.astype(bool),
+                "bic_gain": gains,
+                "moved": moved,
             },
             index=pd.RangeIndex(examined, name="component"),
         )
-        groups = [rows for _, rows, _ in splits]
-        for j in np.flatnonzero(report["moved"]):
-            groups[j] = refined_rows(spectrum.scores[:, :examined], groups[j], smallest)
         return report, groups
 
     def _keep(self, eigen: Eigen, kept: NDArray[np.int64], n: int, d: int) -> None:
@@ -300,6 +304,21 @@ def _varying_columns(Y: FloatArray, mean: FloatArray) -> int:
 def _spectrum(eigen: Eigen, k: int, scores: FloatArray, offset: FloatArray | None) -> KnockoffSpectrum:
     leading = eigen._replace(values=eigen.values[:k], vectors=eigen.vectors[:k])
     return move(leading, scores, offset)
+
+
+def _distinct(groups: list[BoolArray]) -> list[BoolArray]:
+    """The groups without those that an earlier one already tells: one shift can move several components.
+
+    Two groups are the same where they, or one and the rest of the other, differ in less than a fifth of the
+    smaller one, or in fewer rows than a group has.
+    """
+    kept: list[BoolArray] = []
+    for group in groups:
+        differ = [min((group ^ other).sum(), (group ^ ~other).sum()) for other in kept]
+        least = [max(SMALLEST_GROUP, 0.2 * min(group.sum(), other.sum())) for other in kept]
+        if all(a >= b for a, b in zip(differ, least, strict=True)):
+            kept.append(group)
+    return kept
 
 
 def _group_means(X: FloatArray, members: BoolArray) -> tuple[FloatArray, FloatArray]:

@@ -45,13 +45,13 @@ def plot_spectrum(model: KnockoffPCA, ax: Any = None) -> Any:
         ax.annotate(
             f"shift: moved by {100 * spectrum.relative_move[j]:.0f} %\np {p_text(report['p_value'].iloc[j])}",
             (position[j], before[j]),
-            xytext=(9, 0),
+            xytext=(7, 4),  # up and right, where a falling spectrum leaves room
             textcoords="offset points",
-            va="center",
+            va="bottom",
             fontsize=9,
             color=SHIFT,
         )
-    ax.margins(x=0.08, y=0.12)
+    ax.margins(x=0.08, y=0.2)
     ax.set_xticks(position, [str(j) for j in position])
     ax.set_xlabel("component")
     ax.set_ylabel("eigenvalue about the clean centre")

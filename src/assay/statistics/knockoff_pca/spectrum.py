@@ -51,7 +51,9 @@ class KnockoffSpectrum:
     @property
     def relative_move(self) -> FloatArray:
         """(k,) share of each eigenvalue that the knockoff took away; about π for a lone shift of a share π."""
-        return 1 - self.knockoff_eigenvalues / self.eigenvalues
+        # Where a direction does not vary at all, nothing can move.
+        taken = self.eigenvalues - self.knockoff_eigenvalues
+        return np.divide(taken, self.eigenvalues, out=np.zeros_like(taken), where=self.eigenvalues > 0)
 
 
 def knockoff_spectrum(

@@ -92,7 +92,7 @@ def _read_parquet(path: Path) -> pd.DataFrame:
         return pd.read_parquet(path)
     except ImportError as error:
         raise MissingPart(
-            "pyarrow, to read Parquet, is not installed", 'python -m pip install "pyarrow>=17"'
+            "pyarrow, to read Parquet, is not installed", 'python -m pip install "assay[parquet]"'
         ) from error
     except OSError:
         raise

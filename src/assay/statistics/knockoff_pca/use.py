@@ -71,11 +71,11 @@ def standardised(numbers: pd.DataFrame, path: Path) -> pd.DataFrame:
 
 
 def write(model: KnockoffPCA, table: Table, name: str, out: Path) -> None:
-    """Write all files, whole or not at all: beside the folder first, then renamed one by one."""
+    """Write all files, each whole or not at all: in a temporary folder within ``out`` first, then renamed."""
     out.mkdir(parents=True, exist_ok=True)
     numbers = table.numbers
     pcs = list(model.get_feature_names_out())
-    with tempfile.TemporaryDirectory(prefix=f".{out.name or 'out'}-", dir=out.resolve().parent) as temporary:
+    with tempfile.TemporaryDirectory(prefix=".unfinished-", dir=out) as temporary:
         folder = Path(temporary)
         pd.DataFrame(model.components_, index=pd.Index(pcs, name="component"), columns=numbers.columns).to_csv(
             folder / "components.csv"
@@ -166,9 +166,10 @@ def _components_table(model: KnockoffPCA) -> str:
     ]
     for j, row in enumerate(model.report_.itertuples()):
         what = "**shift**" if row.moved else "stable"
+        gain = "–" if np.isnan(row.bic_gain) else f"{row.bic_gain:.1f}"
         lines.append(
             f"| {j} | {row.eigenvalue:.4g} | {row.knockoff_eigenvalue:.4g} | {100 * row.relative_move:.1f} % | "
-            f"{row.z:.1f} | {p_text(row.p_value).removeprefix('= ')} | {row.bic_gain:.1f} | {what} |"
+            f"{row.z:.1f} | {p_text(row.p_value).removeprefix('= ')} | {gain} | {what} |"
         )
     return "\n".join(lines)
 
