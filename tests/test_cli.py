@@ -136,7 +136,16 @@ def test_a_module_named_like_one_of_the_standard_library_is_yours(assay, tmp_pat
 )
 def test_an_evil_arm_of_yours_is_a_failed_record_and_the_rest_is_judged(assay, tmp_path, body, reason):
     (tmp_path / "evil.py").write_text(f"def fit(given, seed):\n    {body}\n")
-    options = ("--with", "evil=evil:fit", "--limit", "2", "--memory", "0.5", "--task", "contaminated")
+    options = (
+        "--with",
+        "evil=evil:fit",
+        "--limit",
+        "2" if "while True: pass" in body else "30",
+        "--memory",
+        "0.5",
+        "--task",
+        "contaminated",
+    )
     done = check(assay, *options)
     text = " ".join(done.stdout.split())
     assert reason in text
@@ -243,3 +252,24 @@ def test_version(assay):
     from assay import __version__
 
     assert assay("--version").stdout.strip() == f"assay {__version__}"
+
+
+def test_what_your_arm_does_to_its_process_does_not_reach_the_others(assay, tmp_path):
+    (tmp_path / "spoiler.py").write_text(
+        "import numpy as np\nimport scipy.stats\nimport trimmed_mean.location as location\n"
+        "def fit(given, seed):\n    scipy.stats.trim_mean = lambda *a, **k: np.full(5, 99.0)\n"
+        "    location.stats.trim_mean = scipy.stats.trim_mean\n    return given[0]\n"
+    )
+    plain = json.loads(check(assay, "--json").stdout)[0]["cells"]
+    check(assay, "--with", "bad=spoiler:fit", "--fresh")
+    after = json.loads(check(assay, "--json").stdout)[0]["cells"]
+    assert [c["metrics"] for c in plain] == [c["metrics"] for c in after]
+
+
+def test_markup_and_line_breaks_in_messages_are_printed_as_they_are(assay, tmp_path):
+    (tmp_path / "odd.py").write_text("def fit(given, seed):\n    raise ValueError('[/bold] [red]x\\n\\x1b[31mred')\n")
+    text = check(assay, "--with", "odd[=odd:fit", code=2).stderr
+    assert "must read NAME" in text
+    text = check(assay, "--with", "odd=odd:fit").stdout
+    assert "[/bold] [red]x" in text
+    assert "\x1b" not in text

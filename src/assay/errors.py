@@ -27,3 +27,14 @@ class MissingPart(ImportError):
 
 class EndpointError(ConnectionError):
     """A chat endpoint cannot be reached, refuses, or answers with something that is no answer."""
+
+
+def one_line(error: object, most: int = 300) -> str:
+    """An error's message, or any text, as one line of at most ``most`` characters that any output can print."""
+    try:
+        text = str(error)[: 10 * most]
+    except Exception:
+        text = f"{type(error).__name__} without a readable message"
+    text = " ".join(text.encode("utf-8", "replace").decode().split())
+    text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
+    return text if len(text) <= most else text[: most - 1] + "…"

@@ -291,3 +291,23 @@ def test_a_study_must_be_consistent():
     ]:
         with pytest.raises(ValueError, match=words):
             Study(**(good | change))
+
+
+def test_cpu_seconds_count_the_processes_that_an_arm_uses(storage):
+    def burn(seconds):
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+
+    def in_processes(given, seed, budget):
+        from joblib import Parallel, delayed
+
+        Parallel(n_jobs=2, backend="loky")(delayed(burn)(0.5) for _ in range(2))
+        return 1.0
+
+    study = Study(
+        name="cpu", tasks=(Task("t", hostile.load, hostile.score),), arms=(Arm("m", in_processes, "method"),),
+        claims=(), primary="value", better="higher",
+    )  # fmt: skip
+    records = run(plan(study, seeds=2), storage)
+    assert all(0.9 < record.cpu_seconds < 4 for record in records), records

@@ -146,3 +146,66 @@ def test_close_all_ends_calls_under_way():
     thread.join(10)
     assert not thread.is_alive()
     assert len(caught) == 1
+
+
+def test_a_call_that_forks_answers_once(process):
+    def fork(x):
+        os.fork()
+        return x
+
+    assert [process.call(fork, i) for i in range(5)] == list(range(5))
+
+
+def test_a_call_that_closes_every_file_does_not_write_its_answer_into_another(process, tmp_path):
+    def close_and_open(path):
+        os.closerange(3, 64)
+        for i in range(20):
+            open(f"{path}{i}", "w")  # noqa: SIM115
+        return 1
+
+    with pytest.raises(warm.ProcessLost):
+        process.call(close_and_open, str(tmp_path / "file"), seconds=10)
+    assert all(path.stat().st_size == 0 for path in tmp_path.glob("file*"))
+
+
+def test_an_unreadable_error_is_told_in_one_line(process):
+    class Odd(Exception):
+        def __str__(self):
+            raise RuntimeError
+
+    def raise_odd():
+        raise Odd
+
+    def raise_long():
+        raise ValueError("long\n" * 1_000_000)
+
+    with pytest.raises(RuntimeError, match="Odd: Odd without a readable message"):
+        process.call(raise_odd)
+    with pytest.raises(RuntimeError, match="ValueError: long long") as error:
+        process.call(raise_long)
+    assert len(str(error.value)) < 400
+
+
+def test_an_unknown_signal_has_a_number(process):
+    with pytest.raises(warm.ProcessLost, match=r"signal 40|SIGRTMIN"):
+        process.call(eval, "__import__('os').kill(__import__('os').getpid(), 40)")
+
+
+def test_processes_that_left_the_group_end_and_count(process):
+    def start_apart(hold):
+        code = f"import time; x = bytearray({hold}); time.sleep(600)"
+        child = subprocess.Popen([sys.executable, "-c", code], start_new_session=True)
+        time.sleep(0.5 if hold < 10**6 else 600)
+        return child.pid
+
+    pid = process.call(start_apart, 1)
+    assert psutil.pid_exists(pid)
+    with pytest.raises(warm.ProcessLost, match="more memory than its limit of 700 MiB"):
+        process.call(start_apart, 10**9, mib=700, seconds=30)
+    assert gone(pid)
+
+
+def test_groups_do_not_share_a_process():
+    pids = [warm.call(os.getpid, group=group) for group in ("", "mine", "", "mine")]
+    warm.close_all()
+    assert pids[0] == pids[2] != pids[1] == pids[3]

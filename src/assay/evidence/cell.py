@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
 import re
 import resource
@@ -18,7 +19,7 @@ import numpy as np
 import psutil
 from threadpoolctl import threadpool_limits
 
-from assay.errors import EndpointError, MissingPart
+from assay.errors import EndpointError, MissingPart, one_line
 from assay.evidence.record import Proportion
 from assay.evidence.shared import watch_shared
 from assay.evidence.study import Budget, Study
@@ -85,12 +86,6 @@ def plain_metrics(metrics: object) -> dict[str, Any]:
     return plain
 
 
-def one_line(error: object, most: int = 300) -> str:
-    """An error's message as one line of at most ``most`` characters."""
-    text = " ".join(str(error).split())
-    return text if len(text) <= most else text[: most - 1] + "…"
-
-
 @lru_cache(maxsize=1)
 def _freeze_imports() -> None:
     gc.collect()
@@ -111,9 +106,14 @@ def _place(error: BaseException) -> str:
 
 
 def _cpu_seconds() -> float:
-    """CPU seconds of this process, all its threads, and the processes that it has waited for."""
-    children = resource.getrusage(resource.RUSAGE_CHILDREN)
-    return time.process_time() + children.ru_utime + children.ru_stime
+    """CPU seconds of this process with all its threads, of the processes that it has waited for, and of those alive."""
+    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
+    total = time.process_time() + ended.ru_utime + ended.ru_stime
+    for child in psutil.Process().children(recursive=True):
+        with contextlib.suppress(psutil.Error):
+            times = child.cpu_times()
+            total += times.user + times.system
+    return total
 
 
 class PeakMemory:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from rich.text import Text
+
 from assay.evidence import own
 from assay.evidence.fingerprint import code_fingerprint, package_versions
 from assay.evidence.placebo import placebo as with_placebo
@@ -167,7 +169,7 @@ def _result(checked: Checked, width: int) -> Iterator[Any]:
     if checked.is_placebo:
         yield placebo_line(checked.verdicts)
     for line in checked.decisions:
-        yield f"\n[bold]{line}[/bold]"
+        yield Text(f"\n{line}", style="bold")
 
 
 def _sizes(plan: Plan) -> str:
@@ -192,7 +194,9 @@ def _progress(console: Any, plan: Plan) -> Iterator[dict[str, Any]]:
     total = len(plan.cells)
     state = {"done": 0, "failed": 0, "said": time.monotonic()}
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    bar = Progress(*columns, TextColumn("{task.description}"), console=console, disable=not console.is_terminal)
+    bar = Progress(
+        *columns, TextColumn("{task.description}", markup=False), console=console, disable=not console.is_terminal
+    )
     task = bar.add_task("", total=total)
 
     def describe(now: str) -> None:

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 from assay.evidence import warm
-from assay.evidence.cell import one_line
 from assay.evidence.claim import Claim, higher, lower
 from assay.evidence.fingerprint import file_fingerprint, module_fingerprint
+from assay.evidence.placebo import Again
 from assay.evidence.record import Record
 from assay.evidence.study import Arm, Budget, Study
 from assay.evidence.verdict import Outcome, Verdict
@@ -120,10 +120,16 @@ def content(brought: Mapping[str, Path]) -> dict[str, str]:
     return {kind: file_fingerprint(path) for kind, path in sorted(brought.items())}
 
 
+def users_function(arm: Arm) -> UserArm | None:
+    """The user's function behind an arm, or ``None`` for an arm of the study."""
+    run = arm.run.run if isinstance(arm.run, Again) else arm.run
+    return run if isinstance(run, UserArm) else None
+
+
 def arm_content(arm: Arm) -> str:
     """Fingerprint of a user's arm; empty for the study's own arms, whose code is the room's."""
-    run = arm.run
-    return module_fingerprint(run.module, Path(run.folder)) + run.function if isinstance(run, UserArm) else ""
+    users = users_function(arm)
+    return module_fingerprint(users.module, Path(users.folder)) + users.function if users else ""
 
 
 def cost_ratio(records: Iterable[Record], arm: str, other: str) -> float | None:

@@ -23,7 +23,7 @@ from assay.errors import InputError
 from assay.evidence import warm
 from assay.evidence.cell import run_cell
 from assay.evidence.fingerprint import digest, machine
-from assay.evidence.own import arm_content
+from assay.evidence.own import arm_content, users_function
 from assay.evidence.record import Cell, Record
 from assay.evidence.storage import Storage
 from assay.evidence.study import Budget, Study
@@ -221,10 +221,12 @@ def run_one(
 ) -> tuple[Cell, dict[str, Any]]:
     """Run one cell in a warm process of this worker; a lost process becomes a failed record."""
     start = time.perf_counter()
+    # What a user's function does to its process must not reach the other arms.
+    group = cell.arm if users_function(study.arm(cell.arm)) else ""
     try:
         fields = warm.call(
             run_cell, study, cell.task, cell.arm, cell.seed, Budget(cell.budget), code, threads,
-            threads=threads, seconds=limits["seconds"], mib=limits["mib"],
+            threads=threads, group=group, seconds=limits["seconds"], mib=limits["mib"],
         )  # fmt: skip
     except warm.ProcessLost as lost:
         fields = {"status": "failed", "reason": str(lost), "wall_seconds": time.perf_counter() - start}

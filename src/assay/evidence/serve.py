@@ -23,18 +23,33 @@ def main(handle: int) -> None:
     faulthandler.enable()
     _be_the_first_to_go()
     owner: Connection[Any, bytes] = Connection(handle)
+    socket, process = os.fstat(handle), os.getpid()
     calls: SimpleQueue[bytes] = SimpleQueue()
     threading.Thread(target=_receive, args=(owner, calls), daemon=True).start()
     import cloudpickle
 
+    from assay.errors import one_line
+
     while True:
-        reply: tuple[str, Any]
+        reply: tuple[int, str, Any] = (-1, "error", "the call could not be read")
         try:
-            function, arguments = cloudpickle.loads(calls.get())
-            reply = ("ok", function(*arguments))
+            number, function, arguments = cloudpickle.loads(calls.get())
+            reply = (number, "error", "the call gave no answer")
+            reply = (number, "ok", function(*arguments))
         except BaseException as error:
-            reply = ("error", f"{type(error).__name__}: {error}")
+            reply = (reply[0], "error", f"{type(error).__name__}: {one_line(error)}")
+        if os.getpid() != process:
+            os._exit(0)  # a call forked, and this is the copy: it has nothing to say
+        if not _is(handle, socket):
+            os._exit(70)  # a call closed our connection; what has its number now is somebody's file
         owner.send_bytes(cloudpickle.dumps(reply))
+
+
+def _is(handle: int, file: os.stat_result) -> bool:
+    try:
+        return os.path.samestat(os.fstat(handle), file)
+    except OSError:
+        return False
 
 
 def _receive(owner: Connection[Any, bytes], calls: SimpleQueue[bytes]) -> None:

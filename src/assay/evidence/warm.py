@@ -32,6 +32,7 @@ THREAD_VARIABLES = (
     "RAYON_NUM_THREADS",
 )
 LOOK_EVERY = 0.05  # seconds between two looks at a running call's memory
+LOOK_AROUND = 20  # every so many looks at the processes that it started, too: to find them is slow
 
 
 class ProcessLost(RuntimeError):
@@ -41,12 +42,14 @@ class ProcessLost(RuntimeError):
 class WarmProcess:
     """A fresh Python process that runs calls; ``threads`` limits its numerical libraries from their import on."""
 
-    def __init__(self, threads: int = 1) -> None:
+    def __init__(self, threads: int = 1, group: str = "") -> None:
+        self.group = group
         ours, theirs = multiprocessing.Pipe()
         self.threads = threads
         self._pipe = ours
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (what the process prints; closed with it)
         self._closed = False
+        self._calls = 0
         environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
         # The same places to import from as here, so that a function found here is found there.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
@@ -79,14 +82,18 @@ class WarmProcess:
             When the function raised; the message is the error's.
         """
         end = time.monotonic() + (seconds if seconds is not None else float("inf"))
+        self._calls += 1
+        looks, number = 0, -1
         try:
-            self._pipe.send_bytes(cloudpickle.dumps((function, arguments)))
-            while not self._pipe.poll(LOOK_EVERY):
-                if time.monotonic() > end:
-                    self._lose(f"ran past its limit of {seconds:g} s")
-                if mib is not None and self._resident_mib() > mib:
-                    self._lose(f"used more memory than its limit of {mib:.0f} MiB")
-            verdict, value = cloudpickle.loads(self._pipe.recv_bytes())
+            self._pipe.send_bytes(cloudpickle.dumps((self._calls, function, arguments)))
+            while number != self._calls:  # what answers an earlier call, or none, is not meant
+                while not self._pipe.poll(LOOK_EVERY):
+                    looks += 1
+                    if time.monotonic() > end:
+                        self._lose(f"ran past its limit of {seconds:g} s")
+                    if mib is not None and self._resident_mib(looks % LOOK_AROUND == 0) > mib:
+                        self._lose(f"used more memory than its limit of {mib:.0f} MiB")
+                number, verdict, value = cloudpickle.loads(self._pipe.recv_bytes())
         except (EOFError, OSError):
             self._lose("the run was ended" if self._closed else self._last_words())
         if verdict == "error":
@@ -98,8 +105,12 @@ class WarmProcess:
         if self._closed:
             return
         self._closed = True
+        started = self._started()
         with contextlib.suppress(OSError):
             os.killpg(self._process.pid, signal.SIGKILL)
+        for process in started:  # those that left the group
+            with contextlib.suppress(psutil.Error):
+                process.kill()
         self._process.wait()
         self._pipe.close()
         self._words.close()
@@ -108,18 +119,25 @@ class WarmProcess:
         self.close()
         raise ProcessLost(why)
 
-    def _resident_mib(self) -> float:
+    def _resident_mib(self, with_started: bool) -> float:
+        total = 0.0
+        for process in (self._watch, *(self._started() if with_started else ())):
+            with contextlib.suppress(psutil.Error):
+                total += float(process.memory_info().rss) / 2**20
+        return total
+
+    def _started(self) -> list[psutil.Process]:
         try:
-            return float(self._watch.memory_info().rss) / 2**20
+            return self._watch.children(recursive=True)
         except psutil.Error:
-            return 0.0
+            return []
 
     def _last_words(self) -> str:
         try:
             code = self._process.wait(timeout=5)
         except subprocess.TimeoutExpired:
             return "the process closed its connection"
-        how = f"exit code {code}" if code >= 0 else signal.Signals(-code).name
+        how = f"exit code {code}" if code >= 0 else _signal_name(-code)
         if code == -signal.SIGKILL:
             how += ", most often for want of memory"
         self._words.seek(0, os.SEEK_END)
@@ -127,6 +145,13 @@ class WarmProcess:
         lines = self._words.read().decode(errors="replace").strip().splitlines()
         said = next((line.strip() for line in lines if line.startswith("Fatal")), lines[-1].strip() if lines else "")
         return f"the process died ({how})" + (f": {said[:200]}" if said else "")
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"
 
 
 # The warm processes of this process. Calls take one and give it back, so that each is used by one call at a time.
@@ -139,16 +164,20 @@ def call(
     function: Callable[..., Any],
     *arguments: Any,
     threads: int = 1,
+    group: str = "",
     seconds: float | None = None,
     mib: float | None = None,
 ) -> Any:
-    """Run ``function(*arguments)`` in a warm process of this process, started where none is idle."""
+    """Run ``function(*arguments)`` in a warm process of this process, started where none is idle.
+
+    Calls of one ``group`` never share a process with those of another.
+    """
     with _lock:
-        process = next((p for p in _idle if p.threads == threads), None)
+        process = next((p for p in _idle if (p.threads, p.group) == (threads, group)), None)
         if process is not None:
             _idle.remove(process)
     if process is None:
-        process = WarmProcess(threads)
+        process = WarmProcess(threads, group)
         with _lock:
             _all.add(process)
     try:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import shutil
+import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,7 +17,7 @@ import pytest
 from assay.evidence.check import Checked
 from assay.evidence.claim import at_least, higher, holds, rate, slope, spread, within
 from assay.evidence.record import Proportion, Record
-from assay.evidence.report.page import Stored
+from assay.evidence.report.page import Stored, render
 from assay.evidence.run import plan, verdicts
 from assay.evidence.storage import Storage
 from assay.evidence.stored_check import StoredCheck
@@ -97,8 +98,10 @@ def make_check(
     command = f"assay check {study.name} --budget {budget} --seeds {seeds}"
     made = dataclasses.replace(made, command=command)
     records = make_records(study, made.cells, failing=failing)
-    checked = Checked(plan=made, records=records, verdicts=verdicts(made, records), earlier_looks=[3] if failing else [],
-                      decisions=[f"Switch: ours beats {failing}."] if failing else [], is_placebo=placebo)  # fmt: skip
+    checked = Checked(
+        plan=made, records=records, verdicts=verdicts(made, records), is_placebo=placebo,
+        earlier_looks=[3] if failing else [], decisions=[f"Switch: ours beats {failing}."] if failing else [],
+    )  # fmt: skip
     return dataclasses.replace(checked.to_store(), finished="2026-01-01T00:00:00+00:00"), records
 
 
@@ -131,6 +134,13 @@ def many() -> Stored:
         make_check(hostile, "smoke", seeds=5, placebo=True),
     ]
     return Stored(checks, {"study-00": 312}, 1)
+
+
+@pytest.fixture(scope="session")
+def made(many: Stored, cards: dict[str, Any]) -> tuple[str, float]:
+    """The page of these studies, and the CPU seconds that it took."""
+    start = time.process_time()
+    return render(many, cards), time.process_time() - start
 
 
 @pytest.fixture(scope="session")

@@ -15,6 +15,6 @@ def test_front_matter_and_claims_are_those_of_the_study():
     assert len(head["summary"]) <= 80
     assert set(head) == {"name", "title", "field", "summary", "extras", "study_extras", "source"}
     claims = body.split("## Claims")[1].split("##")[0]
-    listed = [line[2:] for line in claims.splitlines() if line.startswith("- ")]
+    listed = [line[2:].partition(":")[0] for line in claims.splitlines() if line.startswith("- ")]
     assert listed == [claim.name for claim in STUDY.claims]
     assert body.count("<!-- evidence -->") == body.count("<!-- /evidence -->") == 1

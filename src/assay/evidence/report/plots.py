@@ -6,9 +6,13 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from statistics import fmean
+from typing import Any
 
 from matplotlib.axes import Axes
-from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.lines import Line2D
+from matplotlib.patches import Rectangle
+from matplotlib.ticker import LogLocator, MaxNLocator
+from matplotlib.transforms import offset_copy
 
 from assay.evidence.report import svg
 from assay.evidence.report.svg import INCONCLUSIVE, INK, METHOD, MUTED, NOT_SUPPORTED, PAPER, REGION, RULE, SUPPORTED
@@ -123,18 +127,17 @@ def forest(verdicts: Sequence[Verdict], symbols: svg.Symbols) -> list[Strips | N
 
 def _forest_axes(axes: Axes, verdict: Verdict, name: str) -> None:
     low, high = _limits(verdict)
-    _bare(axes, verdict.claim.ratio and low > 0, low, high, 3)
+    _bare(axes, verdict.claim.ratio and low > 0, low, high, 3, scale_text(verdict))
     axes.set_ylim(len(verdict.parts), 0)
-    axes.set_yticks([])
-    axes.set_xlabel(scale_text(verdict), color=MUTED, labelpad=1)
     left, right = true_region(verdict)
     for row, part in enumerate(verdict.parts):
         gid = f"{name}-row-{row}"
         shade = (max(left, low), min(right, high))
         if shade[0] < shade[1]:
-            axes.fill_between(shade, row, row + 1, facecolor=REGION, linewidth=0, clip_on=False, gid=gid)
+            region = Rectangle((shade[0], row), shade[1] - shade[0], 1, fc=REGION, lw=0, clip_on=False, gid=gid)
+            axes.add_artist(region)
         for bar in verdict.bar if isinstance(verdict.bar, tuple) else (verdict.bar,):
-            axes.plot([bar, bar], [row, row + 1], color=INK, lw=1, ls=(0, (3, 2)), clip_on=False, gid=gid)
+            _line(axes, [bar, bar], [row, row + 1], color=INK, lw=1, ls=(0, (3, 2)), gid=gid)
         _interval(axes, part, row + 0.5, low, high, gid)
 
 
@@ -144,15 +147,13 @@ def _interval(axes: Axes, part: Part, y: float, low: float, high: float, gid: st
     marker, size, colour, filled = _OUTCOMES[part.outcome]
     if part.low is not None and part.high is not None:
         ends = [min(max(end, low), high) for end in (part.low, part.high)]
-        axes.plot(ends, [y, y], color=colour, lw=2, solid_capstyle="butt", clip_on=False, gid=gid)
+        _line(axes, ends, [y, y], color=colour, lw=2, solid_capstyle="butt", gid=gid)
         # An arrow where the interval goes on beyond the scale.
         for end, shown, arrow in zip((part.low, part.high), ends, "<>", strict=True):
             mark, length = (arrow, 6) if end != shown else ("|", 8)
-            axes.plot([shown], [y], mark, ms=length, mfc=colour, mec=colour, mew=1.5, clip_on=False, gid=gid)
+            _line(axes, [shown], [y], mark, ms=length, mfc=colour, mec=colour, mew=1.5, gid=gid)
     at = min(max(part.estimate, low), high)
-    axes.plot(
-        [at], [y], marker, ms=size, mfc=colour if filled else PAPER, mec=colour, mew=1.5, clip_on=False, gid=gid
-    )  # fmt: skip
+    _line(axes, [at], [y], marker, ms=size, mfc=colour if filled else PAPER, mec=colour, mew=1.5, gid=gid)
 
 
 def _limits(verdict: Verdict) -> tuple[float, float]:
@@ -220,12 +221,10 @@ def arms(
     with svg.style():
         figure = svg.new_figure(width, height)
         axes = figure.add_axes((left / width, 42 / height, 1 - (left + 14) / width, rows / height))
-        _bare(axes, log, low, high, 4)
-        axes.set_xlabel(_cut(f"{label}{', log scale' if log else ''}", 46), color=MUTED, labelpad=2)
+        _bare(axes, log, low, high, 4, f"{label}{', log scale' if log else ''}")
         axes.set_ylim(len(points) - 0.5, -0.5)
-        axes.set_yticks([])
+        axes.hlines(range(len(points)), low, high, color=RULE, lw=0.8, clip_on=False)
         for row, (point, shown) in enumerate(zip(points, names, strict=True)):
-            axes.plot([low, high], [row, row], color=RULE, lw=0.8, clip_on=False)
             mine = point.kind in ("method", "yours")
             axes.annotate(
                 shown, (0, row), (-8, 0), xycoords=("axes fraction", "data"), textcoords="offset points", ha="right",
@@ -245,10 +244,8 @@ def _seeds(axes: Axes, point: ArmPoints, row: int) -> None:
     mean = fmean(point.values)
     marker, size, filled = ROLES.get(point.kind, ROLES["baseline"])
     colour = METHOD if point.kind in ("method", "yours") else INK
-    axes.plot(
-        point.values, ys, marker, ms=size * 0.8, mfc=colour if filled else "none", mec=colour, mew=0.9, clip_on=False
-    )
-    axes.plot([mean, mean], [row - 0.42, row + 0.42], color=colour, lw=2, solid_capstyle="butt", clip_on=False)
+    _line(axes, point.values, ys, marker, ms=size * 0.8, mfc=colour if filled else "none", mec=colour, mew=0.9)
+    _line(axes, [mean, mean], [row - 0.42, row + 0.42], color=colour, lw=2, solid_capstyle="butt")
 
 
 def cost(points: Sequence[CostPoint], x_label: str, y_label: str, symbols: svg.Symbols, name: str, title: str,
@@ -262,26 +259,31 @@ def cost(points: Sequence[CostPoint], x_label: str, y_label: str, symbols: svg.S
         figure = svg.new_figure(width, height)
         axes = figure.add_axes((left / width, bottom / height, 1 - (left + 14) / width, 1 - (bottom + 26) / height))
         low, high = _around(costs, log)
-        _bare(axes, log, low, high, 4)
-        axes.set_xlabel(f"{x_label}{', log scale' if log else ''}", color=MUTED, labelpad=2)
-        axes.set_title(_cut(f"{y_label}{', log scale' if log_y else ''}", 52), color=MUTED, loc="left", x=-0.11,
-                       fontsize=11)  # fmt: skip
+        _bare(axes, log, low, high, 4, f"{x_label}{', log scale' if log else ''}")
         bottom_y, top_y = _around(qualities, log_y)
         if log_y:
             axes.set_yscale("log")
         axes.set_ylim(bottom_y, top_y)
-        axes.yaxis.set_major_locator(FixedLocator(_ticks(bottom_y, top_y, log_y, 5)))
-        axes.yaxis.set_minor_locator(NullLocator())
-        axes.yaxis.set_major_formatter(FuncFormatter(lambda x, _: _number(x)))
-        axes.tick_params(axis="y", colors=RULE, labelcolor=MUTED, length=0, pad=5)
-        axes.grid(axis="y", color=RULE, lw=0.8)
+        heights = _ticks(bottom_y, top_y, log_y, 5)
+        axes.hlines(heights, low, high, color=RULE, lw=0.8, clip_on=False)
+        beside = offset_copy(axes.get_yaxis_transform(), figure, -6, 0, units="dots")
+        for at in heights:
+            axes.text(0, at, _number(at), color=MUTED, ha="right", va="center", transform=beside)
+        above = offset_copy(axes.transAxes, figure, -left + 10, 10, units="dots")
+        axes.text(0, 1, _cut(f"{y_label}{', log scale' if log_y else ''}", 52), color=MUTED, transform=above)
         for point in points:
             marker, size, filled = ROLES.get(point.kind, ROLES["baseline"])
             colour = METHOD if point.kind in ("method", "yours") else INK
-            axes.plot(
-                [point.cost], [point.quality], marker, ms=size * 1.2, mfc=colour if filled else PAPER, mec=colour,
-                mew=1.2, clip_on=False,
-            )  # fmt: skip
+            _line(
+                axes,
+                [point.cost],
+                [point.quality],
+                marker,
+                ms=size * 1.2,
+                mfc=colour if filled else PAPER,
+                mec=colour,
+                mew=1.2,
+            )
         _name_points(axes, points)
         content = svg.pieces(figure, symbols)[""]
     return svg.picture(content, (0, 0, width, height), name, title, desc)
@@ -320,23 +322,34 @@ def _name_points(axes: Axes, points: Sequence[CostPoint]) -> None:
         )  # fmt: skip
 
 
+def _line(axes: Axes, xs: Sequence[float], ys: Sequence[float], marker: Any = "", **look: Any) -> None:
+    """Draw a line, or with a ``marker`` points; unlike ``axes.plot`` without a thought for the axes' limits."""
+    axes.add_artist(Line2D(xs, ys, marker=marker, clip_on=False, **({"ls": "" if marker else "-"} | look)))
+
+
 def _overlap(a: tuple[float, float, float, float], b: tuple[float, float, float, float]) -> bool:
     return a[0] < b[2] and b[0] < a[2] and a[1] < b[3] and b[1] < a[3]
 
 
-def _bare(axes: Axes, log: bool, low: float, high: float, ticks: int) -> None:
-    """Axes with nothing but a scale below."""
-    axes.patch.set_visible(False)
-    for side in ("left", "right", "top"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(MUTED)
+def _bare(axes: Axes, log: bool, low: float, high: float, ticks: int, label: str) -> None:
+    """Axes with nothing but a scale below.
+
+    Drawn as a line with marks and texts: hundreds of matplotlib's own axes take far longer.
+    """
+    axes.set_axis_off()
     if log:
         axes.set_xscale("log")
     axes.set_xlim(low, high)
-    axes.xaxis.set_major_locator(FixedLocator(_ticks(low, high, log, ticks)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: _number(x)))
-    axes.tick_params(axis="x", colors=MUTED, labelcolor=MUTED, length=3, pad=2)
+    figure = axes.get_figure(root=True)
+    across = axes.get_xaxis_transform()
+    _line(axes, [0, 1], [0, 0], color=MUTED, lw=0.8, transform=axes.transAxes)
+    places = _ticks(low, high, log, ticks)
+    _line(axes, places, [0] * len(places), 3, ms=3, mec=MUTED, mew=0.8, transform=across)
+    below = offset_copy(across, figure, 0, -6, units="dots")
+    for place in places:
+        axes.text(place, 0, _number(place), color=MUTED, ha="center", va="top", transform=below)
+    lower = offset_copy(axes.transAxes, figure, 0, -20, units="dots")
+    axes.text(0.5, 0, _cut(label, 46), color=MUTED, ha="center", va="top", transform=lower)
 
 
 def _ticks(low: float, high: float, log: bool, count: int) -> list[float]:

@@ -22,6 +22,7 @@ MARKS = {
     Outcome.UNTESTED: ("–", "dim"),
 }
 COSTS = ("parameters", "steps")
+ROUNDING = 1e-12  # what is smaller is what arithmetic left of a zero
 WIDE = 110  # columns from which on the numbers of a verdict stand beside the claim
 SAME_FAILURES = 3  # seeds of one failure named in full
 
@@ -34,6 +35,8 @@ def number(value: float | None, digits: int = 3) -> str:
     """
     if value is None:
         return ""
+    if abs(value) < ROUNDING:
+        return "0"
     if abs(value) >= 1000 and abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
@@ -197,6 +200,8 @@ def _plain_metric(value: Any) -> Any:
 
 def _claim(verdict: Verdict, numbers: str) -> Text:
     text = Text(verdict.claim.name)
+    if verdict.claim.says:
+        text.append(f"\n{verdict.claim.sentence}", style="dim")
     if numbers:
         text.append(f"\n{numbers}", style="bold")
     part = verdict.deciding
@@ -264,7 +269,7 @@ def _budgets(budgets: Sequence[Budget]) -> str:
 
 def wide_console(**options: Any) -> Console:
     """A console that keeps tables readable where the output is no terminal."""
-    options = {"highlight": False} | options
+    options = {"highlight": False, "markup": False} | options
     console = Console(**options)
     if not console.is_terminal and "width" not in options:
         console = Console(**options | {"width": 120})
