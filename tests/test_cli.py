@@ -1,8 +1,11 @@
 import json
+import os
 import re
+import signal
 import sqlite3
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pandas as pd
@@ -273,3 +276,45 @@ def test_markup_and_line_breaks_in_messages_are_printed_as_they_are(assay, tmp_p
     text = check(assay, "--with", "odd=odd:fit").stdout
     assert "[/bold] [red]x" in text
     assert "\x1b" not in text
+
+
+def test_a_terminal_that_knows_no_unicode_still_gets_the_table(assay):
+    done = check(assay, env={"PYTHONIOENCODING": "ascii"})
+    assert "? supported" in done.stdout
+    json.loads(check(assay, "--json", env={"PYTHONIOENCODING": "ascii"}).stdout)
+
+
+def test_an_interrupted_check_says_how_to_go_on(plug_in, tmp_path):
+    (tmp_path / "slow.py").write_text("import time\ndef fit(given, seed):\n    time.sleep(1)\n    return given[0]\n")
+    command = [
+        sys.executable,
+        "-c",
+        "from assay.cli import main; main()",
+        "check",
+        "trimmed-mean",
+        "--with",
+        "s=slow:fit",
+    ]
+    environment = os.environ | {"PYTHONPATH": str(plug_in)}
+    process = subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, text=True)
+    deadline = time.monotonic() + 60
+    while time.monotonic() < deadline and not (tmp_path / "assay.db").exists():
+        time.sleep(0.2)
+    time.sleep(3)
+    process.send_signal(signal.SIGINT)
+    _, words = process.communicate(timeout=30)
+    assert process.returncode == 130
+    assert words.strip().endswith("assay: interrupted; finished cells are stored, the same command goes on from there")
+
+
+def test_dry_run_makes_no_storage(assay, tmp_path):
+    check(assay, "--dry-run")
+    assert not (tmp_path / "r.db").exists()
+
+
+def test_failed_cells_that_are_stored_are_counted_and_told_how_to_retry(assay, tmp_path):
+    (tmp_path / "bad.py").write_text("def fit(given, seed):\n    raise ValueError\n")
+    check(assay, "--with", "bad=bad:fit")
+    done = check(assay, "--with", "bad=bad:fit")
+    assert "40 of 40 cells, 10 failed" in done.stderr
+    assert "--retry runs them again" in done.stdout

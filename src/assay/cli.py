@@ -5,6 +5,7 @@ Nothing heavy is imported before a command needs it, so that ``assay list`` is q
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from pathlib import Path
@@ -27,6 +28,7 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
+INTERRUPTED = 130
 DEFAULT_STORAGE = "sqlite:///assay.db"
 StorageOption = Annotated[
     str, typer.Option("--storage", envvar="ASSAY_STORAGE", help="Database of records: sqlite:///FILE or postgresql://…")
@@ -38,6 +40,9 @@ def main() -> None:
     """Run the command line; a user's mistake becomes one line and exit code 2."""
     # Typer carries its own copy of click, or in older releases uses the installed one: ask Typer for the class.
     usage_error: Any = typer.BadParameter.__base__
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="replace")  # a terminal that knows no ✓ still gets the table
     debug = "--debug" in sys.argv
     arguments = [a for a in sys.argv[1:] if a != "--debug"]
     try:
@@ -47,8 +52,7 @@ def main() -> None:
         command = error.ctx.command_path if error.ctx else "assay"
         _fail(f"{error.format_message()} (see {command} --help)")
     except (typer.Abort, KeyboardInterrupt):
-        print("assay: interrupted; finished cells are stored, the same command goes on from there", file=sys.stderr)
-        sys.exit(130)
+        code = INTERRUPTED
     except BrokenPipeError:  # the reader of our output has gone, as with `| head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(141)
@@ -56,6 +60,8 @@ def main() -> None:
         if debug:
             raise
         _fail(" ".join(str(error).split()) or type(error).__name__)
+    if code == INTERRUPTED:  # Typer returns it, too
+        print("assay: interrupted; finished cells are stored, the same command goes on from there", file=sys.stderr)
     sys.exit(code if isinstance(code, int) else 0)
 
 
@@ -173,10 +179,11 @@ def check(
         for card in [catalog.card(name) for name in dict.fromkeys(methods)]
     ]
     jobs = jobs if jobs is not None else usable_cores()
-    with Storage(storage) as records:
-        if dry_run:
+    if dry_run:
+        with Storage(storage if _exists(storage) else "sqlite://") as records:
             _dry_run(plans, records, jobs)
-            return
+        return
+    with Storage(storage) as records:
         results = [
             check_plan(
                 plan, records, jobs=jobs, threads=threads, seconds=limit,
@@ -231,7 +238,7 @@ def report(
     from assay.evidence.report.page import write_report
     from assay.evidence.storage import Storage
 
-    _must_exist(storage)
+    _require(_exists(storage), f"storage {storage}: there is no such file; `assay check` makes it")
     with Storage(storage) as stored:
         path = write_report(stored, out, catalog.cards(), study=study, budget=budget)
     print(path)
@@ -252,7 +259,7 @@ def export(
     from assay.evidence.export import write
     from assay.evidence.storage import Storage
 
-    _must_exist(storage)
+    _require(_exists(storage), f"storage {storage}: there is no such file; `assay check` makes it")
     with Storage(storage) as stored:
         rows = stored.records(study=study) if study else stored.records()
         count = write(rows, format, out)
@@ -260,11 +267,10 @@ def export(
         print(f"{count} records written to {out}", file=sys.stderr)
 
 
-def _must_exist(storage: str) -> None:
-    """Reading must not create an empty database where the name is mistyped."""
+def _exists(storage: str) -> bool:
+    """Whether reading the storage would not first create it."""
     path = storage.removeprefix("sqlite:///")
-    if (storage.startswith("sqlite:///") or "://" not in storage) and not Path(path).exists():
-        raise InputError(f"storage {storage}: there is no such file; `assay check` makes it")
+    return "://" in path or Path(path).exists()
 
 
 @app.command()

@@ -209,3 +209,25 @@ def test_groups_do_not_share_a_process():
     pids = [warm.call(os.getpid, group=group) for group in ("", "mine", "", "mine")]
     warm.close_all()
     assert pids[0] == pids[2] != pids[1] == pids[3]
+
+
+def test_the_owners_death_ends_a_call_that_holds_pythons_lock():
+    code = (
+        "import os, re\n"
+        "from assay.evidence import warm\n"
+        "print(warm.call(os.getpid), flush=True)\n"
+        "warm.call(re.match, r'(a+)+$', 'a' * 60 + 'b')\n"
+    )
+    owner = subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True)
+    assert owner.stdout is not None
+    pid = int(owner.stdout.readline())
+    time.sleep(0.5)
+    owner.send_signal(signal.SIGKILL)
+    owner.wait()
+    owner.stdout.close()
+    assert gone(pid)
+
+
+def test_the_start_of_a_process_is_no_part_of_a_calls_time():
+    assert warm.call(abs, -3, group="new", seconds=0.05) == 3
+    warm.close_all()

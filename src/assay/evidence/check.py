@@ -159,6 +159,8 @@ def _result(checked: Checked, width: int) -> Iterator[Any]:
     plan, records = checked.plan, checked.records
     yield arms_tables(plan.study, plan.budget, records)
     yield from failure_lines(records)
+    if any(record.status == "failed" for record in records):
+        yield "Failed cells are kept; --retry runs them again."
     yield verdict_table(checked.verdicts, width)
     if checked.earlier_looks:
         looks = " and ".join(str(n) for n in checked.earlier_looks)
@@ -206,9 +208,9 @@ def _progress(console: Any, plan: Plan) -> Iterator[dict[str, Any]]:
             state["said"] = time.monotonic()
             console.print(f"  {state['done']} of {total} cells · {failed}{now}")
 
-    def on_start(stored: int) -> None:
-        state["done"] = stored
-        describe(f"{stored} stored already" if stored else "")
+    def on_start(stored: Sequence[Record]) -> None:
+        state["done"], state["failed"] = len(stored), sum(record.status != "ok" for record in stored)
+        describe(f"{len(stored)} stored already" if stored else "")
 
     def on_record(record: Record) -> None:
         state["done"] += 1

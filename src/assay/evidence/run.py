@@ -36,6 +36,7 @@ CELL_SECONDS: Mapping[Budget, float | None] = {
     Budget.FULL: 1800.0,
     Budget.PAPER: None,
 }
+MOST_SEEDS = 100_000
 BEAT_SECONDS = 5.0
 WAIT_SECONDS = 0.5
 
@@ -99,8 +100,8 @@ def plan(
         raise InputError(f"budget {str(budget)!r} is none of {', '.join(Budget)}")
     budget = Budget(budget)
     count = study.seeds[budget] if seeds is None else seeds
-    if count < 1:
-        raise InputError(f"seeds must be at least 1 (3 to judge a claim), got {count}")
+    if not 1 <= count <= MOST_SEEDS:
+        raise InputError(f"seeds must be at least 1 (3 to judge a claim) and at most {MOST_SEEDS}, got {count}")
     made = Plan(
         study=study,
         budget=budget,
@@ -126,7 +127,7 @@ def run(
     fresh: bool = False,
     retry: bool = False,
     engine: str = "threading",
-    on_start: Callable[[int], None] = lambda stored: None,
+    on_start: Callable[[Sequence[Record]], None] = lambda stored: None,
     on_record: Callable[[Record], None] = lambda record: None,
     on_wait: Callable[[int], None] = lambda cells: None,
 ) -> list[Record]:
@@ -146,8 +147,8 @@ def run(
     engine
         A joblib backend.
     on_start, on_record, on_wait
-        Told how many cells are stored already, each record as it is written, and the number of cells that another run
-        is working on.
+        Told of the records that are stored already, of each record as it is written, and of the number of cells that
+        another run is working on.
     """
     if jobs < 1 or threads < 1:
         raise InputError(f"jobs and threads must be at least 1, got {jobs} and {threads}")
@@ -159,7 +160,7 @@ def run(
     _forget_stale(cells, storage, fresh, retry)
     done = storage.finished([c.key for c in cells])
     todo = [c for c in cells if c.key not in done]
-    on_start(len(done))
+    on_start(list(done.values()))
     with _sign_of_life(storage):
         try:
             while todo:

@@ -1,13 +1,14 @@
 """The inside of a warm process: calls what its owner sends, one thing after another.
 
-Started by :mod:`assay.evidence.warm` as ``python -c "...main(fd)"``. A thread reads the owner's messages, so that
-the owner's death is noticed while a call runs: then the whole process group ends.
+Started by :mod:`assay.evidence.warm` as ``python -c "...main(socket, life)"``. A thread reads the owner's messages, so
+that the owner's death is noticed while a call runs: then the whole process group ends.
 """
 
 from __future__ import annotations
 
 import contextlib
 import faulthandler
+import fcntl
 import os
 import signal
 import sys
@@ -18,9 +19,13 @@ from queue import SimpleQueue
 from typing import Any
 
 
-def main(handle: int) -> None:
-    """Serve calls that come in over the socket ``handle`` until the owner closes it or dies."""
+def main(handle: int, life: int) -> None:
+    """Serve calls that come in over the socket ``handle`` until the owner closes it or dies.
+
+    ``life`` is a pipe that the owner holds open and never writes to.
+    """
     faulthandler.enable()
+    _end_at_hang_up(life)
     _be_the_first_to_go()
     owner: Connection[Any, bytes] = Connection(handle)
     socket, process = os.fstat(handle), os.getpid()
@@ -60,6 +65,16 @@ def _receive(owner: Connection[Any, bytes], calls: SimpleQueue[bytes]) -> None:
     with contextlib.suppress(OSError):
         os.killpg(os.getpgid(0), signal.SIGKILL)
     os._exit(1)
+
+
+def _end_at_hang_up(life: int) -> None:
+    """Have the system end this process when the owner dies, also while a call keeps Python's lock from our thread.
+
+    A hang-up of the pipe then raises SIGIO, which by default ends the process.
+    """
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _be_the_first_to_go() -> None:

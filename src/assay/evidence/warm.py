@@ -31,6 +31,7 @@ THREAD_VARIABLES = (
     "POLARS_MAX_THREADS",
     "RAYON_NUM_THREADS",
 )
+START_SECONDS = 300.0  # for the start of a process and the imports of its first call
 LOOK_EVERY = 0.05  # seconds between two looks at a running call's memory
 LOOK_AROUND = 20  # every so many looks at the processes that it started, too: to find them is slow
 
@@ -45,17 +46,19 @@ class WarmProcess:
     def __init__(self, threads: int = 1, group: str = "") -> None:
         self.group = group
         ours, theirs = multiprocessing.Pipe()
+        life, self._life = os.pipe()
         self.threads = threads
         self._pipe = ours
         self._words = tempfile.TemporaryFile()  # noqa: SIM115 (what the process prints; closed with it)
         self._closed = False
         self._calls = 0
+        self.ready = False
         environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
         # The same places to import from as here, so that a function found here is found there.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from assay.evidence.serve import main; main({theirs.fileno()})"],
-            pass_fds=[theirs.fileno()],
+            [sys.executable, "-c", f"from assay.evidence.serve import main; main({theirs.fileno()}, {life})"],
+            pass_fds=[theirs.fileno(), life],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=self._words,
@@ -63,6 +66,7 @@ class WarmProcess:
             start_new_session=True,
         )
         theirs.close()
+        os.close(life)
         self._watch = psutil.Process(self._process.pid)
 
     def call(
@@ -113,6 +117,7 @@ class WarmProcess:
                 process.kill()
         self._process.wait()
         self._pipe.close()
+        os.close(self._life)
         self._words.close()
 
     def _lose(self, why: str) -> None:
@@ -145,6 +150,10 @@ class WarmProcess:
         lines = self._words.read().decode(errors="replace").strip().splitlines()
         said = next((line.strip() for line in lines if line.startswith("Fatal")), lines[-1].strip() if lines else "")
         return f"the process died ({how})" + (f": {said[:200]}" if said else "")
+
+
+def _arrive(function: Callable[..., Any], arguments: tuple[Any, ...]) -> None:
+    """Nothing: to be called, both had to be read, and what they name imported."""
 
 
 def _signal_name(number: int) -> str:
@@ -181,6 +190,9 @@ def call(
         with _lock:
             _all.add(process)
     try:
+        if not process.ready:  # to start and to import what is called is no part of the call's time
+            process.call(_arrive, function, arguments, seconds=START_SECONDS)
+            process.ready = True
         value = process.call(function, *arguments, seconds=seconds, mib=mib)
     except ProcessLost:
         with _lock:

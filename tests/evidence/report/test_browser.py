@@ -12,6 +12,8 @@ import pytest
 from playwright.sync_api import Browser, sync_playwright
 from playwright.sync_api import Page as Tab
 
+from assay.evidence.report.page import Stored, render
+
 pytestmark = pytest.mark.xdist_group("browser")
 QUIET = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
          "--disable-sync", "--no-first-run"]  # fmt: skip
@@ -25,6 +27,14 @@ def page(made: tuple[str, float], tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 @pytest.fixture(scope="module")
+def small(making: SimpleNamespace, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("report") / "small.html"
+    check, records = making.check(making.study(), failing="random")
+    path.write_text(render(Stored({check.study: [(check, records)]}, {}, 0), {}), encoding="utf-8")
+    return path
+
+
+@pytest.fixture(scope="module")
 def browser(making: SimpleNamespace) -> Iterator[Browser]:
     with sync_playwright() as playwright:
         chromium = playwright.chromium.launch(executable_path=making.chromium, args=QUIET)
@@ -33,12 +43,13 @@ def browser(making: SimpleNamespace) -> Iterator[Browser]:
 
 
 @pytest.fixture
-def open_page(browser: Browser, page: Path) -> Iterator[Any]:
+def open_page(browser: Browser, page: Path, small: Path) -> Iterator[Any]:
     """Open the page in a tab of its own; in the end nothing was asked of a network and nothing complained."""
     trouble: list[str] = []
     contexts = []
+    allowed = {page.as_uri(), small.as_uri()}
 
-    def open_it(**options: Any) -> Tab:
+    def open_it(path: Path = page, **options: Any) -> Tab:
         context = browser.new_context(**options)
         contexts.append(context)
         tab = context.new_page()
@@ -46,8 +57,8 @@ def open_page(browser: Browser, page: Path) -> Iterator[Any]:
         tab.on("console", lambda message: trouble.append(f"console: {message.text}"))
         tab.on("pageerror", lambda error: trouble.append(f"error: {error}"))
         tab.on("dialog", lambda dialog: trouble.append(f"dialog: {dialog.message}"))
-        tab.on("request", lambda r: trouble.append(f"asked for {r.url}") if r.url != page.as_uri() else None)
-        tab.goto(page.as_uri())
+        tab.on("request", lambda r: trouble.append(f"asked for {r.url}") if r.url not in allowed else None)
+        tab.goto(path.as_uri())
         return tab
 
     yield open_it
@@ -70,12 +81,12 @@ def test_filters_leave_what_fits(open_page: Any) -> None:
     some = shown(tab)
     assert 0 < some < total
     assert tab.locator("#count").inner_text() == f"{some} of {total} claims"
-    tab.get_by_label("Method").select_option("hostile & co")
+    tab.get_by_role("combobox", name="Method").select_option("hostile & co")
     assert 0 < shown(tab) < 18
-    tab.get_by_label("Budget").select_option("smoke")
-    tab.get_by_label("Words").fill("HOLDS ours")
+    tab.get_by_role("combobox", name="Budget").select_option("smoke")
+    tab.get_by_role("searchbox", name="Words").fill("HOLDS ours")
     assert shown(tab) == 1
-    tab.get_by_label("Words").fill("no such words")
+    tab.get_by_role("searchbox", name="Words").fill("no such words")
     assert tab.get_by_text("No claim fits these filters.").is_visible()
     tab.get_by_role("button", name="Clear").click()
     assert shown(tab) == total
@@ -185,12 +196,12 @@ def test_without_scripts_everything_is_there(open_page: Any) -> None:
     assert tab.get_by_role("columnheader", name="Verdict").first.is_visible()
 
 
-def test_print_is_light_complete_and_without_controls(open_page: Any) -> None:
-    tab = open_page(color_scheme="dark")
+def test_print_is_light_complete_and_without_controls(open_page: Any, small: Path) -> None:
+    tab = open_page(small, color_scheme="dark")
     tab.emulate_media(media="print")
     assert tab.evaluate("getComputedStyle(document.body).backgroundColor") == "rgb(255, 255, 255)"
     assert not tab.locator("#filters").is_visible()
     assert not tab.locator("#theme").is_visible()
     assert tab.locator(".plot").last.is_visible()
     pdf = tab.pdf(format="A4")
-    assert pdf.count(b"/Type /Page\n") > 40 or pdf.count(b"/Type /Page") > 40
+    assert 2 <= pdf.count(b"/Type /Page") <= 8

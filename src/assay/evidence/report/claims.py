@@ -69,7 +69,7 @@ def claim_view(verdict: Verdict, strips: Strips | None, ok: Sequence[Record]) ->
         bar=minus(bar_text(verdict)),
         pairs=verdict.pairs,
         cost=cost,
-        decided_by=_label(deciding, verdict) if deciding is not None and len(verdict.parts) > 1 else "",
+        decided_by=_label(deciding) if deciding is not None and len(verdict.parts) > 1 else "",
         notes=tuple(notes),
         strip=rows[verdict.parts.index(deciding)] if deciding is not None and deciding.estimate is not None else "",
         axis=strips.axis if strips else "",
@@ -85,7 +85,7 @@ def claim_view(verdict: Verdict, strips: Strips | None, ok: Sequence[Record]) ->
 
 def _part_view(part: Part, verdict: Verdict, strip: str) -> PartView:
     return PartView(
-        label=_label(part, verdict),
+        label=_label(part),
         outcome=str(part.outcome),
         mark=MARKS[part.outcome][0],
         estimate=_number(part.estimate, verdict),
@@ -96,9 +96,8 @@ def _part_view(part: Part, verdict: Verdict, strip: str) -> PartView:
     )
 
 
-def _label(part: Part, verdict: Verdict) -> str:
-    against = {"within": "and", "lower": "against", "higher": "against"}.get(verdict.claim.form, "of")
-    return f"{part.task} {against} {part.other}" if part.other else part.task
+def _label(part: Part) -> str:
+    return f"{part.task} against {part.other}" if part.other else part.task
 
 
 def _interval(of: Part | Verdict, verdict: Verdict) -> str:
