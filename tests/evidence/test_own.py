@@ -1,4 +1,5 @@
 import dataclasses
+import os
 
 import pytest
 
@@ -142,3 +143,10 @@ def test_only_what_a_study_accepts_can_be_brought(tmp_path):
         on_own(accepting, {"data": tmp_path / "gone"})
     with pytest.raises(InputError, match="it accepts --data: a table"):
         on_own(accepting, {"model": tmp_path})
+
+
+def test_a_pipe_cannot_be_brought(tmp_path):
+    os.mkfifo(tmp_path / "pipe")
+    accepting = dataclasses.replace(study(), accepts={"data": "a table"}, own=lambda paths: study("lower"))
+    with pytest.raises(InputError, match="must be a file or a folder, not a pipe"):
+        on_own(accepting, {"data": tmp_path / "pipe"})

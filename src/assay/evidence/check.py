@@ -38,12 +38,11 @@ class Checked:
     verdicts: Sequence[Verdict]
     earlier_looks: Sequence[int]
     decisions: Sequence[str]
-    is_placebo: bool
 
     @property
     def not_supported(self) -> bool:
         """Whether any claim came out not supported; for a placebo, whether more came out supported than by chance."""
-        if self.is_placebo:
+        if self.plan.placebo:
             return placebo_alarm(self.verdicts)
         return any(verdict.outcome is Outcome.NOT_SUPPORTED for verdict in self.verdicts)
 
@@ -54,7 +53,7 @@ class Checked:
             "budget": str(self.plan.budget),
             "seeds": list(self.plan.seeds),
             "context": self.plan.context,
-            "placebo": self.is_placebo,
+            "placebo": self.plan.placebo,
             "looked_at_seeds": list(self.earlier_looks),
             "decisions": list(self.decisions),
             **plain(self.verdicts, self.records),
@@ -79,9 +78,9 @@ class Checked:
             # A placebo never runs the method; that is no choice of the user's.
             left_out=(
                 *(task.name for task in study.tasks if not task.budgets),
-                *(a.name for a in study.arms if not a.budgets and not (self.is_placebo and a is study.method)),
+                *(a.name for a in study.arms if not a.budgets and not (self.plan.placebo and a is study.method)),
             ),
-            earlier_looks=tuple(self.earlier_looks), decisions=tuple(self.decisions), placebo=self.is_placebo,
+            earlier_looks=tuple(self.earlier_looks), decisions=tuple(self.decisions), placebo=self.plan.placebo,
         )  # fmt: skip
 
 
@@ -124,12 +123,11 @@ def prepare(
     words += [word for kind, path in brought.items() for word in (f"--{kind}", str(path))]
     words += [word for arm in own_arms for word in ("--with", f"{arm.name}={arm.what.removeprefix('yours: ')}")]
     words += [word for option, names in (("--task", tasks), ("--arm", arms)) for n in names for word in (option, n)]
-    return dataclasses.replace(made, command=shlex.join(words + ["--placebo"] * placebo))
+    return dataclasses.replace(made, placebo=placebo, command=shlex.join(words + ["--placebo"] * placebo))
 
 
 def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: Any) -> Checked:
     """Run a plan with live progress, judge its claims and print the result; ``options`` are those of ``run``."""
-    is_placebo = plan.context.endswith("placebo")
     out, live = wide_console(quiet=quiet), wide_console(stderr=True, quiet=quiet)
     count = len(plan.cells)
     size = f"{count} cell{'s' if count != 1 else ''} of {_sizes(plan)}"
@@ -147,7 +145,6 @@ def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: 
         verdicts=judged,
         earlier_looks=[n for n in looks if n < len(plan.seeds)],
         decisions=decisions,
-        is_placebo=is_placebo,
     )
     storage.keep_check(checked.to_store())
     for line in _result(checked, out.width):
@@ -168,7 +165,7 @@ def _result(checked: Checked, width: int) -> Iterator[Any]:
             f"These verdicts were looked at with {looks} seeds and then extended to {len(plan.seeds)}: "
             "looking and going on makes chance findings likelier than 5 %."
         )
-    if checked.is_placebo:
+    if checked.plan.placebo:
         yield placebo_line(checked.verdicts)
     for line in checked.decisions:
         yield Text(f"\n{line}", style="bold")

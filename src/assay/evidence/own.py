@@ -112,6 +112,9 @@ def on_own(study: Study, brought: Mapping[str, Path]) -> Study:
             raise InputError(f"{study.name} does not accept --{kind}; it accepts {takes}")
         if not path.exists():
             raise InputError(f"--{kind} {path}: there is no such file or folder")
+        if not (path.is_file() or path.is_dir()):
+            # A pipe could be read once only, and each cell reads what it needs.
+            raise InputError(f"--{kind} {path} must be a file or a folder, not a pipe or a device")
     return study.own(brought) if brought and study.own is not None else study
 
 

@@ -46,7 +46,8 @@ class Plan:
     """What is to be run: a study at a budget and some seeds, and everything that names its records.
 
     ``context`` tells people what the user added, ``content`` are the fingerprints of the user's files, ``versions``
-    the package versions that count, ``command`` is the command line that does it again.
+    the package versions that count, ``command`` is the command line that does it again, and ``placebo`` tells that
+    each claim's opponent stands in the method's place.
     """
 
     study: Study
@@ -57,6 +58,7 @@ class Plan:
     content: Mapping[str, str] = field(default_factory=dict)
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
+    placebo: bool = False
 
     @property
     def cells(self) -> list[Cell]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Sequence
 from statistics import fmean
 from typing import Any
@@ -200,14 +201,15 @@ def _plain_metric(value: Any) -> Any:
 
 def _claim(verdict: Verdict, numbers: str) -> Text:
     text = Text(verdict.claim.name)
-    if verdict.claim.says:
-        text.append(f"\n{verdict.claim.sentence}", style="dim")
     if numbers:
         text.append(f"\n{numbers}", style="bold")
+    aside = [dataclasses.replace(verdict.claim, tasks=None).sentence] if verdict.claim.says else []
     part = verdict.deciding
     if part is not None and len(verdict.parts) > 1:
-        against = f" against {part.other}" if part.other else ""
-        text.append(f"\nshown is {part.task}{against}, which decides of {len(verdict.parts)}", style="dim")
+        against = f" against {part.other}" if part.other and len(verdict.claim.others) > 1 else ""
+        aside.append(f"shown is {part.task}{against}, which decides of {len(verdict.parts)}")
+    if aside:
+        text.append("\n" + "; ".join(aside), style="dim")
     return text
 
 
