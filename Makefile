@@ -7,7 +7,7 @@ ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: demo test lint types unit system benchmark clean
 
-demo: .venv/base
+demo: .venv/study
 	$(BIN)/assay check knockoff-pca --budget quick --seeds 5 --storage sqlite:///demo.db
 
 test: .venv/dev system lint types unit
@@ -38,9 +38,14 @@ benchmark: .venv/dev
 	$(PIP) install --progress-bar off -c constraints.txt -e .
 	touch $@
 
-.venv/dev: .venv/base
-	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,postgres]'
+# The peers that studies compare with. robpy asks for an old scikit-learn, so it comes without what it asks for.
+.venv/study: .venv/base
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[statistics-study]'
 	$(PIP) install --progress-bar off --no-deps robpy==0.0.6
+	touch $@
+
+.venv/dev: .venv/study
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,postgres]'
 	touch $@
 
 clean:

@@ -6,6 +6,7 @@ import dataclasses
 import datetime
 import shlex
 import time
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -134,6 +135,10 @@ def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: 
     live.print(f"{plan.study.name}, budget {plan.budget}: {size}{f'; {plan.context}' if plan.context else ''}")
     with _progress(live, plan) as told:
         records = run(plan, storage, **told, **options)
+    if not live.is_terminal:  # the bar says it otherwise
+        status = Counter(record.status for record in records)
+        missing = f", {status['missing']} missing" if status["missing"] else ""
+        live.print(f"  {len(records)} of {count} cells, {status['failed']} failed{missing}")
     judged = verdicts(plan, records)
     looks = storage.look(plan.study.name, plan.identity, str(plan.budget), len(plan.seeds))
     mine = [arm.name for arm in plan.study.arms if isinstance(arm.run, own.UserArm) and arm.budgets]
@@ -190,35 +195,34 @@ def _progress(console: Any, plan: Plan) -> Iterator[dict[str, Any]]:
         TimeRemainingColumn,
     )
 
-    total = len(plan.cells)
-    state = {"done": 0, "failed": 0, "said": time.monotonic()}
+    total, done = len(plan.cells), Counter[str]()
+    said = time.monotonic()
     columns = (BarColumn(), MofNCompleteColumn(), TimeElapsedColumn(), TextColumn("left"), TimeRemainingColumn())
-    bar = Progress(
-        *columns, TextColumn("{task.description}", markup=False), console=console, disable=not console.is_terminal
-    )
+    now = TextColumn("{task.description}", markup=False)
+    bar = Progress(*columns, now, console=console, disable=not console.is_terminal)
     task = bar.add_task("", total=total)
 
-    def describe(now: str) -> None:
-        failed = f"{state['failed']} failed · " if state["failed"] else ""
-        bar.update(task, completed=state["done"], description=f"{failed}{now}")
-        if not console.is_terminal and time.monotonic() - state["said"] > SAY_EVERY:
-            state["said"] = time.monotonic()
-            console.print(f"  {state['done']} of {total} cells · {failed}{now}")
+    def trouble() -> str:
+        return "".join(f"{done[status]} {status} · " for status in ("failed", "missing") if done[status])
+
+    def describe(what: str, count: int | None = None) -> None:
+        nonlocal said
+        count = done.total() if count is None else count
+        bar.update(task, completed=count, description=trouble() + what)
+        if not console.is_terminal and time.monotonic() - said > SAY_EVERY:
+            said = time.monotonic()
+            console.print(f"  {count} of {total} cells · {trouble()}{what}")
 
     def on_start(stored: Sequence[Record]) -> None:
-        state["done"], state["failed"] = len(stored), sum(record.status != "ok" for record in stored)
+        done.update(record.status for record in stored)
         describe(f"{len(stored)} stored already" if stored else "")
 
     def on_record(record: Record) -> None:
-        state["done"] += 1
-        state["failed"] += record.status != "ok"
+        done[record.status] += 1
         describe(f"{record.arm} on {record.task}, seed {record.seed}")
 
     def on_wait(cells: int) -> None:
-        state["done"] = total - cells
-        describe(f"waiting for another run, which has {cells} cells")
+        describe(f"waiting for another run, which has {cells} cells", total - cells)
 
     with bar:
         yield {"on_start": on_start, "on_record": on_record, "on_wait": on_wait}
-    if not console.is_terminal:
-        console.print(f"  {state['done']} of {total} cells, {state['failed']} failed")

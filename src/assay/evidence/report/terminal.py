@@ -25,7 +25,7 @@ MARKS = {
 COSTS = ("parameters", "steps")
 ROUNDING = 1e-12  # what is smaller is what arithmetic left of a zero
 WIDE = 110  # columns from which on the numbers of a verdict stand beside the claim
-SAME_FAILURES = 3  # seeds of one failure named in full
+NAMED = 3  # tasks and seeds of one failure that are named
 
 
 def number(value: float | None, digits: int = 3) -> str:
@@ -138,12 +138,22 @@ def failures(records: Iterable[Record]) -> dict[tuple[str, str, str, str], list[
 
 
 def failure_lines(records: Iterable[Record]) -> list[Text]:
-    """One line for each reason for which cells failed or lack something."""
+    """One line for each reason for which an arm's cells failed or lack something."""
+    groups: dict[tuple[str, str, str], list[Record]] = {}
+    for record in records:
+        if record.status != "ok":
+            groups.setdefault((record.status, record.arm, record.reason), []).append(record)
     lines = []
-    for (status, task, arm, reason), seeds in failures(records).items():
-        named = ", ".join(map(str, seeds[:SAME_FAILURES])) + (" …" if len(seeds) > SAME_FAILURES else "")
-        lines.append(Text(f"{status}: {arm} on {task}, {len(seeds)} cells (seeds {named}): {reason}", style="yellow"))
+    for (status, arm, reason), cells in groups.items():
+        tasks, seeds = (_few(dict.fromkeys(getattr(c, name) for c in cells)) for name in ("task", "seed"))
+        count = f"{len(cells)} cell{'s' if len(cells) != 1 else ''}"
+        lines.append(Text(f"{status}: {arm}, {count} (on {tasks}; seeds {seeds}): {reason}", style="yellow"))
     return lines
+
+
+def _few(names: Iterable[object]) -> str:
+    named = [str(name) for name in names]
+    return ", ".join(named[:NAMED]) + (" …" if len(named) > NAMED else "")
 
 
 def plain(verdicts: Sequence[Verdict], records: Sequence[Record]) -> dict[str, Any]:
