@@ -3,7 +3,7 @@ import warnings
 import numpy as np
 import pandas as pd
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from knockoff_mixtures import mixture
 from scipy import sparse
@@ -221,6 +221,7 @@ def test_scale_does_not_count(power):
     r=st.integers(1, 80),
     seed=st.integers(0, 2**31),
 )
+@example(n=33, d=79, share=0.2, removal="drop", order="C", dtype="f8", r=33, seed=523920)
 def test_what_always_holds(n, d, share, removal, order, dtype, r, seed):
     rng = np.random.default_rng(seed)
     X = rng.standard_normal((n, d)) * rng.choice([1.0, 5.0, 20.0], d)
@@ -238,6 +239,8 @@ def test_what_always_holds(n, d, share, removal, order, dtype, r, seed):
         again = KnockoffPCA(r, removal=removal, random_state=0).fit(X)
     np.testing.assert_array_equal(X, before)
     C = model.components_
+    if removal == "drop":  # what moved is gone, and no more than min(n, d) were there
+        r = min(r, min(n, d) - int(model.report_["moved"].sum()))
     assert C.shape == (r, d)
     np.testing.assert_allclose(C @ C.T, np.eye(r), atol=1e-10)
     assert (C[np.arange(r), np.abs(C).argmax(axis=1)] > 0).all()
@@ -376,3 +379,13 @@ def test_plot_marks_shifts_by_shape_and_words():
     assert any("shift: moved by" in text.get_text() for text in ax.texts)
     assert "1 shift found" in ax.get_title()
     plt.close(figure)
+
+
+def test_dropping_leaves_fewer_components_and_says_so():
+    rng = np.random.default_rng(523920)
+    X = rng.standard_normal((40, 30))
+    X[:10] += 6 * rng.standard_normal(30)
+    with pytest.warns(UserWarning, match="1 of the 30 components moved and were dropped: 29 are left"):
+        model = KnockoffPCA(30, removal="drop", random_state=0).fit(X)
+    assert model.components_.shape == (29, 30)
+    assert model.get_feature_names_out()[-1] == "knockoffpca28"

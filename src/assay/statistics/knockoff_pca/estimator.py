@@ -48,7 +48,7 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         returns, log ratios, residuals), or an array (d,).
     removal
         ``"recentre"`` centres each group by its own mean and looks again; ``"drop"`` deletes the components
-        that moved, and leaves the rows as they are.
+        that moved, and leaves the rows as they are, so that at most min(n, d) less those components are left.
     bic_margin
         How much better (in BIC) two groups must explain the scores than one skewed group. A large margin costs
         power where few rows are shifted.
@@ -193,6 +193,13 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 stacklevel=2,
             )
         r = self.n_components if self.n_components is not None else max(1, spikes)
+        if r > len(kept):
+            warnings.warn(
+                f"n_components={r}, but {len(moved)} of the {min(n, d)} components moved and were dropped: "
+                f"{len(kept)} are left",
+                UserWarning,
+                stacklevel=2,
+            )
         self._keep(eigen, kept[:r], n, d)
         self.mean_, self.shifts_, self.memberships_ = mean, shifts, members
         self.labels_ = (
