@@ -5,12 +5,12 @@ PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Studies use one thread a cell; the tests as well, since two of them run at once.
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
-.PHONY: demo test lint types unit system benchmark clean
+.PHONY: demo test lint types unit docs system benchmark clean
 
 demo: .venv/study
 	$(BIN)/assay check knockoff-pca --budget quick --seeds 5 --storage sqlite:///demo.db
 
-test: .venv/dev system lint types unit
+test: .venv/dev system lint types unit docs
 
 lint: .venv/dev
 	$(BIN)/ruff check .
@@ -22,6 +22,10 @@ types: .venv/dev
 
 unit: .venv/dev
 	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadgroup
+
+# The site, in site/; a link that leads nowhere is an error.
+docs: .venv/dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --quiet --strict
 
 # A PostgreSQL server for the storage tests and Chromium for those of the report. Without root they cover these only where
 # they are installed already.
@@ -49,8 +53,8 @@ benchmark: .venv/dev
 	touch $@
 
 .venv/dev: .venv/study
-	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,postgres]'
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,docs,postgres]'
 	touch $@
 
 clean:
-	rm -rf .venv demo.db*
+	rm -rf .venv site demo.db*

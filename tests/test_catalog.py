@@ -1,4 +1,6 @@
+import itertools
 import os
+import re
 import subprocess
 import sys
 
@@ -21,8 +23,34 @@ def test_every_built_in_card_matches_its_room_and_study():
         assert study.contract
         assert study.pairs(Budget.SMOKE)
         assert min(study.seeds.values()) >= 3
-        missing = [claim.name for claim in study.claims if claim.name not in card.text]
-        assert not missing, f"the card of {card.name} does not name the claims {missing}"
+        assert listed_claims(card.text, [claim.name for claim in study.claims]) == [c.name for c in study.claims]
+
+
+def listed_claims(text, names):
+    """The items under "## Claims": those that begin with the claim in their place give its name, others all they say."""
+    section = re.search(r"^## Claims\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
+    items = re.findall(r"^- (.*(?:\n  .*)*)", section[1], flags=re.MULTILINE) if section else []
+    items = [" ".join(item.split()) for item in items]
+    return [
+        name if item == name or item.startswith(f"{name}: ") else item
+        for item, name in itertools.zip_longest(items, names, fillvalue="")
+        if item
+    ]
+
+
+@pytest.mark.parametrize(
+    ("text", "listed"),
+    [
+        ("## Claims\n\n- one: why\n- two: halves\n\nText.\n\n## Next\n- three\n", ["one", "two: halves"]),
+        ("## Claims\n- one\n  and a half: why\n- two: halves: of it\n", ["one and a half: why", "two: halves"]),
+        ("## Claims\n- two: halves\n- one\n", ["two: halves", "one"]),
+        ("## Claims\n- one\n", ["one"]),
+        ("## Claims\n- one\n- two: halves\n- three: more\n", ["one", "two: halves", "three: more"]),
+        ("no such heading", []),
+    ],
+)
+def test_claims_are_read_from_a_card(text, listed):
+    assert listed_claims(text, ["one", "two: halves"]) == listed
 
 
 @pytest.mark.parametrize(

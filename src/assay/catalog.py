@@ -10,13 +10,14 @@ from __future__ import annotations
 import importlib
 import importlib.metadata
 import importlib.util
+import re
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from assay.errors import InputError
+from assay.errors import InputError, MissingPart, one_line
 
 if TYPE_CHECKING:
     from assay.evidence.study import Study
@@ -46,6 +47,13 @@ class Card:
     def text(self) -> str:
         """The card without its front matter, as Markdown."""
         return _split(self.path)[1]
+
+    @property
+    def state(self) -> str:
+        """What its measured part begins with, like ``6 of 7 judged claims supported at `quick```."""
+        measured = self.text.partition("<!-- evidence -->")[2].partition("<!-- /evidence -->")[0]
+        found = re.match(r"\s*\*\*(\d+ of \d+ judged claims supported at `\w+`)\*\*", measured)
+        return found.group(1) if found else "not measured yet"
 
     @property
     def has_use(self) -> bool:
@@ -87,8 +95,8 @@ def broken() -> dict[str, str]:
 def _plug_in(entry: importlib.metadata.EntryPoint) -> Card:
     try:
         spec = importlib.util.find_spec(entry.module)
-    except ImportError as error:
-        raise InputError(f"{entry.module} cannot be found: {error}") from None
+    except Exception as error:  # to find it imports the packages that it is in
+        raise InputError(f"{entry.module} cannot be found: {type(error).__name__}: {one_line(error)}") from None
     places = list(spec.submodule_search_locations or ()) if spec else []
     if not places or not Path(places[0], "card.md").is_file():
         raise InputError(f"{entry.module} is no package with a card.md")
@@ -119,6 +127,10 @@ def read_card(path: Path, module: str) -> Card:
     for key in ("name", "title", "field", "summary", "source"):
         if not isinstance(head.get(key), str):
             raise InputError(f"card {path}: the front matter needs {key!r}, a text")
+    for key in ("extras", "study_extras"):
+        extras = head.get(key) or []
+        if not isinstance(extras, list) or not all(isinstance(extra, str) for extra in extras):
+            raise InputError(f"card {path}: {key!r} must be a list of texts")
     return Card(
         name=head["name"], title=head["title"], field=head["field"], summary=head["summary"], source=head["source"],
         extras=tuple(head.get("extras") or ()), study_extras=tuple(head.get("study_extras") or ()),
@@ -128,7 +140,13 @@ def read_card(path: Path, module: str) -> Card:
 
 def load_study(card: Card) -> Study:
     """Import the method's study."""
-    study: Study = importlib.import_module(f"{card.module}.study").STUDY
+    try:
+        study: Study = importlib.import_module(f"{card.module}.study").STUDY
+    except (MissingPart, InputError):
+        raise
+    except Exception as error:
+        reason = f"{type(error).__name__}: {one_line(error)}"
+        raise InputError(f"the study of {card.name} cannot be imported: {reason}") from error
     if study.name != card.name:
         raise InputError(f"the study of {card.name!r} calls itself {study.name!r}")
     return study
@@ -146,7 +164,10 @@ def _split(path: Path) -> tuple[dict[str, Any], str]:
 
     if path.stat().st_size > MOST_BYTES:
         raise InputError(f"card {path} is larger than {MOST_BYTES} bytes")
-    text = path.read_text(encoding="utf-8")
+    try:
+        text = path.read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        raise InputError(f"card {path} must be text in UTF-8") from None
     _, _, rest = text.partition("---\n")
     head, fence, body = rest.partition("\n---\n")
     if not text.startswith("---\n") or not fence:

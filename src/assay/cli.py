@@ -1,4 +1,4 @@
-"""The commands: list · show · check · use · report · export · doctor · new. Thin: what they do stands elsewhere.
+"""The commands: list · show · check · use · report · export · card · doctor · new. Thin: what they do stands elsewhere.
 
 Nothing heavy is imported before a command needs it, so that ``assay list`` is quick.
 """
@@ -19,6 +19,7 @@ from assay.errors import InputError
 if TYPE_CHECKING:
     from assay.evidence.run import Plan
     from assay.evidence.storage import Storage
+    from assay.evidence.study import Study
 
 app = typer.Typer(
     name="assay",
@@ -144,6 +145,9 @@ def check(
         float | None, typer.Option(help="Seconds that one cell may take; by default the budget's.")
     ] = None,
     memory: Annotated[float | None, typer.Option(help="GiB that one cell may use; by default its share.")] = None,
+    engine: Annotated[str, typer.Option(help="Where cells run: local, dask or ray.")] = "local",
+    address: Annotated[str, typer.Option(help="Address of the Dask scheduler or the Ray cluster.")] = "",
+    share_gpu: Annotated[bool, typer.Option("--share-gpu", help="Let cells share a GPU.")] = False,
     storage: StorageOption = DEFAULT_STORAGE,
     fresh: Annotated[bool, typer.Option(help="Run again what is stored.")] = False,
     retry: Annotated[bool, typer.Option(help="Run again what failed.")] = False,
@@ -154,6 +158,7 @@ def check(
     """Run a method's study and judge its claims, on its own tasks or on yours."""
     from assay.evidence import own as own_part
     from assay.evidence.check import check_plan, prepare
+    from assay.evidence.engine import connect
     from assay.evidence.run import usable_cores
     from assay.evidence.storage import Storage
 
@@ -178,16 +183,16 @@ def check(
         )
         for card in [catalog.card(name) for name in dict.fromkeys(methods)]
     ]
-    jobs = jobs if jobs is not None else usable_cores()
     if dry_run:
         with Storage(storage if _exists(storage) else "sqlite://") as records:
-            _dry_run(plans, records, jobs)
+            _dry_run(plans, records, jobs or usable_cores())
         return
-    with Storage(storage) as records:
+    with Storage(storage) as records, connect(engine, address) as workers:
         results = [
             check_plan(
-                plan, records, jobs=jobs, threads=threads, seconds=limit,
-                mib=memory * 1024 if memory is not None else None, fresh=fresh, retry=retry, quiet=json,
+                plan, records, jobs=jobs or workers.cores or usable_cores(), threads=threads, seconds=limit,
+                mib=memory * 1024 if memory is not None else None, fresh=fresh, retry=retry, share_gpu=share_gpu,
+                engine=workers, quiet=json,
             )
             for plan in plans
         ]  # fmt: skip
@@ -250,27 +255,192 @@ def report(
 
 @app.command()
 def export(
-    format: Annotated[str, typer.Option(help="csv, json or parquet.")] = "csv",
+    format: Annotated[str, typer.Option(help="csv, json, parquet or mlflow.")] = "csv",
     out: Annotated[Path | None, typer.Option("--out", "-o", help="File to write; standard output by default.")] = None,
+    uri: Annotated[
+        str | None, typer.Option(help="For mlflow: sqlite:///mlflow.db or a server; $MLFLOW_TRACKING_URI by default.")
+    ] = None,
     study: Annotated[str | None, typer.Option(help="Only this method's records.")] = None,
     storage: StorageOption = DEFAULT_STORAGE,
 ) -> None:
-    """Write the records as a table: one row a cell."""
+    """Write the records as a table, one row a cell, or as runs of MLflow."""
     from assay.evidence.export import write
     from assay.evidence.storage import Storage
 
     _require(_exists(storage), f"storage {storage}: there is no such file; `assay check` makes it")
+    to_mlflow = format == "mlflow"
+    uri = uri or (os.environ.get("MLFLOW_TRACKING_URI") if to_mlflow else None)
+    _require(to_mlflow == bool(uri), "--uri is for --format mlflow, which needs it: e.g. --uri sqlite:///mlflow.db")
+    _require(not to_mlflow or out is None, "--format mlflow writes to --uri, not to --out")
     with Storage(storage) as stored:
         rows = stored.records(study=study) if study else stored.records()
+        if uri:
+            from assay.evidence.mlflow_runs import write_runs
+
+            _require(_file(uri) != _file(storage), f"--uri {uri} is the storage itself; name another database")
+            print(write_runs(rows, uri), file=sys.stderr)
+            return
         count = write(rows, format, out)
     if out is not None:
         print(f"{count} records written to {out}", file=sys.stderr)
+
+
+@app.command()
+def compare(
+    a: Annotated[str, typer.Argument(metavar="A", help="A storage: a file or a URL.")],
+    b: Annotated[str | None, typer.Argument(metavar="[B]", help="The other; A again by default.")] = None,
+    a_only: Annotated[
+        list[str] | None, typer.Option("--a", metavar="FIELD=VALUE", help="Of A only these, e.g. numpy=2.3.5.")
+    ] = None,
+    b_only: Annotated[
+        list[str] | None, typer.Option("--b", metavar="FIELD=VALUE", help="Of B only these, e.g. numpy=2.4.6.")
+    ] = None,
+    study: Annotated[str | None, typer.Option(help="Only this method's records.")] = None,
+    strict: Annotated[bool, typer.Option(help="Exit with 1 if a metric differs or a cell fails on one side.")] = False,
+    json: JsonOption = False,
+) -> None:
+    """Compare two storages, or two parts of one: differences over common seeds with 95 % intervals.
+
+    FIELD is a package whose version the records hold, machine (part of its words), budget, since or until (a day or
+    time): the last two tell code before a change from code after it.
+    """
+    from assay.evidence.compare import compare as compared_with
+    from assay.evidence.compare import select
+    from assay.evidence.storage import Storage
+
+    _require(b is not None or bool(a_only or b_only), "compare A with what? give B, or parts of A by --a and --b")
+    sides, names = [], []
+    for url, only in ((a, a_only or []), (b or a, b_only or [])):
+        _require(_exists(url), f"storage {url}: there is no such file; `assay check` makes it")
+        with Storage(url) as stored:
+            records = select(stored.records(study=study) if study else stored.records(), only)
+            sides.append(records)
+            part = f" ({', '.join(only)})" if only else ""
+            names.append(f"{stored.url}{part}, {len(records)} records")
+    result = compared_with(*sides)
+    if json:
+        _print_json({"a": names[0], "b": names[1], **result.data()})
+    else:
+        from assay.evidence.report.comparison import comparison
+        from assay.evidence.report.terminal import wide_console
+
+        wide_console().print(comparison(result, *names))
+    if strict and result.differs:
+        raise typer.Exit(1)
+
+
+@app.command()
+def forget(
+    study: Annotated[str | None, typer.Option(help="Records of this method.")] = None,
+    arm: Annotated[list[str] | None, typer.Option(help="Records of this arm (repeatable).")] = None,
+    older_than: Annotated[str | None, typer.Option(metavar="AGE", help="Older than that: 30d, 12h, 2w.")] = None,
+    failed: Annotated[bool, typer.Option("--failed", help="Those without a result.")] = False,
+    stale: Annotated[bool, typer.Option("--stale", help="Those that the method's present code did not make.")] = False,
+    shared: Annotated[
+        bool, typer.Option("--shared", help="Not records but the cache of shared work; goes with --older-than.")
+    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Do not ask.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only say what would go.")] = False,
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Delete the stored records that fit all that is asked for, and the checks of which none is left."""
+    from assay.evidence import forget as choosing
+    from assay.evidence.storage import Storage
+
+    age = choosing.age(older_than) if older_than is not None else None
+    if shared:
+        alone = study is None and not arm and not failed and not stale
+        _require(alone, "--shared is about the cache alone: of the other choices it takes --older-than only")
+        _forget_shared(age.total_seconds() if age else 0.0, yes, dry_run)
+        return
+    some = study is not None or arm or age is not None or failed or stale
+    _require(bool(some), "forget what? give --study, --arm, --older-than, --failed, --stale or --shared")
+    _require(_exists(storage), f"storage {storage}: there is no such file")
+    with Storage(storage) as stored:
+        choice = choosing.choose(
+            stored.records(), study=study, arms=arm or (), older_than=age, failed=failed,
+            stale=_present if stale else None,
+        )  # fmt: skip
+        what = choosing.summary(choice)
+        if dry_run or not choice.records:
+            print(f"would go: {what}" if choice.records else what)
+            return
+        _confirm(what, yes)
+        records, checks = stored.delete(choice.records)
+    held = len(choice.records) - records
+    print(
+        f"{records} record{'s' if records != 1 else ''} deleted"
+        + (f", and {checks} check{'s' if checks != 1 else ''} of which none is left" if checks else "")
+        + (f"; {held} stayed, which a run works on or wrote anew" if held else "")
+    )
+
+
+def _forget_shared(older_than: float, yes: bool, dry_run: bool) -> None:
+    from assay.evidence.shared import free
+
+    found = free(older_than, dry_run=True)
+    busy = f"; {found.in_use} in use" if found.in_use else ""
+    if found.pieces and not dry_run:
+        _confirm(f"{found.pieces} pieces of shared work, {found.mib:.1f} MiB{busy}", yes)
+        found = free(older_than)
+        busy = f"; {found.in_use} in use" if found.in_use else ""
+    print(f"{found.mib:.1f} MiB {'would be ' * dry_run}freed: {found.pieces} pieces of shared work{busy}")
+
+
+def _confirm(what: str, yes: bool) -> None:
+    if yes:
+        return
+    _require(sys.stdin.isatty(), f"this would delete {what}; say so with --yes")
+    print(f"to delete: {what}")
+    if not typer.confirm("Delete them?"):
+        print("nothing was deleted")
+        raise typer.Exit(1)
+
+
+def _present(study: str) -> tuple[Study, str] | None:
+    """The study and the fingerprint of its code as they are now; ``None`` where it is not installed."""
+    from assay.evidence.fingerprint import code_fingerprint
+
+    try:
+        card = catalog.card(study)
+        return catalog.load_study(card), code_fingerprint(f"{card.module}.study")
+    except (InputError, ImportError, SyntaxError):
+        return None
 
 
 def _exists(storage: str) -> bool:
     """Whether reading the storage would not first create it."""
     path = storage.removeprefix("sqlite:///")
     return "://" in path or Path(path).exists()
+
+
+def _file(url: str) -> Path:
+    return Path(url.removeprefix("sqlite:///")).resolve()
+
+
+@app.command("card")
+def card_(
+    method: str,
+    update: Annotated[bool, typer.Option("--update", help="Write it into the card instead of printing it.")] = False,
+    budget: Annotated[str, typer.Option(help="The budget of the check.")] = "quick",
+    storage: StorageOption = DEFAULT_STORAGE,
+) -> None:
+    """Print the measured part of a method's card from the stored check, or put it into the card."""
+    from assay.evidence.check import prepare
+    from assay.evidence.report.markdown import measured, update_card
+    from assay.evidence.storage import Storage
+
+    found = catalog.card(method)
+    extras = (*found.extras, *found.study_extras)
+    plan = prepare(catalog.load_study(found), card_module=found.module, extras=extras, budget=budget)
+    _require(_exists(storage), f"storage {storage}: there is no such file; `assay check` makes it")
+    with Storage(storage) as stored:
+        text = measured(stored, plan)
+    if update:
+        update_card(found.path, text)
+        print(found.path)
+    else:
+        print(text, end="")
 
 
 @app.command()

@@ -12,6 +12,7 @@ import pytest
 
 from assay.errors import InputError
 from assay.evidence.claim import higher, holds
+from assay.evidence.engine import Engine
 from assay.evidence.record import Proportion
 from assay.evidence.run import estimate_seconds, plan, run, verdicts
 from assay.evidence.storage import Storage
@@ -164,9 +165,9 @@ def test_processes_and_threads_as_workers_give_the_same_metrics(tmp_path):
     from trimmed_mean.study import STUDY
 
     metrics = []
-    for engine in ("threading", "loky"):
-        with Storage(f"sqlite:///{tmp_path}/{engine}.db") as storage:
-            records = run(plan(STUDY, "smoke", seeds=3), storage, jobs=2, engine=engine)
+    for backend in ("threading", "loky"):
+        with Storage(f"sqlite:///{tmp_path}/{backend}.db") as storage:
+            records = run(plan(STUDY, "smoke", seeds=3), storage, jobs=2, engine=Engine(backend))
         assert {r.status for r in records} == {"ok"}
         metrics.append([r.metrics for r in records])
     assert metrics[0] == metrics[1]

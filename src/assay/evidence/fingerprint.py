@@ -17,6 +17,9 @@ from pathlib import Path
 # Packages whose version can change any method's numbers.
 ALWAYS = ("numpy", "scipy", "scikit-learn", "pandas")
 
+ENGINE = Path(__file__).parent
+OURS = ENGINE.parents[1]  # the folder that holds the package assay
+
 
 def digest(*parts: object) -> str:
     """A short name for the content of some JSON-like values."""
@@ -101,22 +104,24 @@ def machine() -> str:
 def _digest_of(files: Iterable[Path], base: Path | None = None) -> str:
     total = hashlib.sha256()
     for path in files:
-        name = path.relative_to(base) if base else path.name
+        name = path.relative_to(base) if base and path.is_relative_to(base) else path.name
         with path.open("rb") as content:
-            total.update(f"{name}\0{hashlib.file_digest(content, 'sha256').hexdigest()}\0".encode())
+            total.update(os.fsencode(name) + b"\0" + hashlib.file_digest(content, "sha256").digest())
     return total.hexdigest()[:32]
 
 
 def _with_imports(start: Iterable[Path], base: Path) -> list[Path]:
-    """The files in ``start`` and all files under ``base`` that they import, directly or not."""
+    """The files in ``start`` and all files of ``base`` and of assay that they import, directly or not."""
     seen: set[Path] = set()
     to_read = list(start)
     while to_read:
         path = to_read.pop()
-        if path in seen or (base / "assay" / "evidence") in path.parents:
+        if path in seen or ENGINE in path.parents:
             continue
         seen.add(path)
-        to_read += [file for name in _imports(path, base) if (file := _find(name, base)) is not None]
+        home = base if path.is_relative_to(base) else OURS
+        names = list(_imports(path, home))
+        to_read += [file for name in names for place in {base, OURS} if (file := _find(name, place)) is not None]
     return sorted(seen)
 
 

@@ -27,38 +27,60 @@ LOAD_SECONDS = 120.0  # for importing a user's module
 
 @dataclass(frozen=True)
 class UserArm:
-    """A user's function as an arm: ``function(given, seed)``. Imported where it runs, never in the driver."""
+    """A user's function as an arm: ``function(given, seed)``. Imported where it runs, never in the driver.
+
+    ``content`` is the fingerprint of the module when the run began; empty if that does not matter.
+    """
 
     module: str
     function: str
     folder: str
+    content: str = ""
 
     def __call__(self, given: Any, seed: int, budget: Budget) -> Any:
         """Call the user's function."""
         return self.load()(given, seed)
 
     def load(self) -> Callable[[Any, int], Any]:
-        """Import the module, a file of the folder first, and return the function."""
-        module = sys.modules.get(self.module)
-        if module is None:
-            if self.folder not in sys.path:
-                sys.path.append(self.folder)  # for what the module imports from beside it
-            file = Path(self.folder, *self.module.split(".")).with_suffix(".py")
-            spec = importlib.util.spec_from_file_location(self.module, file) if file.is_file() else None
-            if spec is None or spec.loader is None:
-                module = importlib.import_module(self.module)
-            else:  # by its path, so that a file called test.py is not taken for the standard library's
-                module = importlib.util.module_from_spec(spec)
-                sys.modules[self.module] = module
-                try:
-                    spec.loader.exec_module(module)
-                except BaseException:
-                    del sys.modules[self.module]
-                    raise
+        """Import the module, from the folder first, and return the function.
+
+        Raises
+        ------
+        InputError
+            If the module has changed since the run began: its records would carry the wrong fingerprint.
+        """
+        if self.module not in sys.modules:
+            if self.content and module_fingerprint(self.module, Path(self.folder)) != self.content:
+                raise InputError(f"{self.module} changed while it was being checked; run the check again")
+            self._import_top()
+        module = importlib.import_module(self.module)
         function = getattr(module, self.function)
         if not callable(function):
             raise TypeError(f"{self.module}:{self.function} is a {type(function).__name__}, not a function")
         return function  # type: ignore[no-any-return]
+
+    def _import_top(self) -> None:
+        """Import the module, or the package that it is in, by its path where the folder has it.
+
+        By its path, so that a file called test.py is not taken for the standard library's.
+        """
+        top = self.module.partition(".")[0]
+        if self.folder not in sys.path:
+            sys.path.append(self.folder)  # for what it imports from beside it
+        package = Path(self.folder, top)
+        file = package / "__init__.py" if (package / "__init__.py").is_file() else package.with_suffix(".py")
+        if not file.is_file() or top in sys.modules:
+            return
+        inside = [str(package)] if file.parent == package else None
+        spec = importlib.util.spec_from_file_location(top, file, submodule_search_locations=inside)
+        if spec is None or spec.loader is None:
+            return
+        sys.modules[top] = importlib.util.module_from_spec(spec)
+        try:
+            spec.loader.exec_module(sys.modules[top])
+        except BaseException:
+            del sys.modules[top]
+            raise
 
 
 def user_arm(text: str, folder: Path) -> Arm:
@@ -70,7 +92,7 @@ def user_arm(text: str, folder: Path) -> Arm:
     if parts is None:
         raise InputError(f"--with {text!r} must read NAME=module:function, e.g. --with mine=mymodule:fit")
     name, module, function = parts.groups()
-    run = UserArm(module, function, str(folder))
+    run = UserArm(module, function, str(folder), module_fingerprint(module, folder))
     process = warm.WarmProcess()
     try:
         process.call(_can_load, run, seconds=LOAD_SECONDS)
@@ -132,7 +154,7 @@ def users_function(arm: Arm) -> UserArm | None:
 def arm_content(arm: Arm) -> str:
     """Fingerprint of a user's arm; empty for the study's own arms, whose code is the room's."""
     users = users_function(arm)
-    return module_fingerprint(users.module, Path(users.folder)) + users.function if users else ""
+    return users.content + users.function if users else ""
 
 
 def cost_ratio(records: Iterable[Record], arm: str, other: str) -> float | None:
@@ -160,6 +182,8 @@ def decision(study: Study, name: str, verdict: Verdict, records: Sequence[Record
     if verdict.outcome == Outcome.SUPPORTED:
         where = "" if len(won) == 1 else f" on all {len(won)} tasks, at the least"
         return f"Switch: {method} beats {name}{where} by {size}{interval}.{cost}"
+    if won and lost:
+        return f"It depends: {method} beats {name} on {', '.join(won)}, and does not on {', '.join(lost)}.{cost}"
     if won:
         rest = ", ".join(p.task for p in verdict.parts if p.outcome != Outcome.SUPPORTED)
         return f"It depends: {method} beats {name} on {', '.join(won)}, but not surely on {rest}.{cost}"

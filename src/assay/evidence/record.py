@@ -16,6 +16,11 @@ class Proportion(NamedTuple):
     trials: int
 
 
+def as_number(metric: Any) -> float:
+    """A metric as one number: a proportion as its share, a truth value as 0 or 1."""
+    return metric.events / metric.trials if isinstance(metric, Proportion) else float(metric)
+
+
 class Cell(NamedTuple):
     """One piece of work: a task and an arm at a seed. Its record is stored under ``key``."""
 
@@ -46,7 +51,8 @@ class Record:
     cpu_seconds, wall_seconds
         Of the arm's run alone, without loading and scoring, and without the work in ``shared``.
     peak_mib
-        How far the process's resident memory rose above its level when the arm began, in MiB.
+        How far the process's resident memory rose above its level when the arm began, in MiB; what processes
+        that the arm started use is not in it (but counts for the limit).
     shared
         Work that several arms use, done once: name to its CPU seconds.
     context

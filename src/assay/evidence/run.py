@@ -2,7 +2,7 @@
 
 The driver (this process) leases cells in the storage, hands them to workers through joblib, and alone writes
 records. A worker runs each cell in a warm process that it can end. joblib's threads are the workers on one machine,
-since the work is in their warm processes; its process or cluster backends serve as well.
+since the work is in their warm processes; its process or cluster backends serve as well (:mod:`assay.evidence.engine`).
 """
 
 from __future__ import annotations
@@ -17,12 +17,14 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import psutil
-from joblib import Parallel, delayed
+from joblib import Parallel, delayed, parallel_config
 
 from assay.errors import InputError
 from assay.evidence import warm
 from assay.evidence.cell import run_cell
+from assay.evidence.engine import LOCAL, Engine, worker_died
 from assay.evidence.fingerprint import digest, machine
+from assay.evidence.gpu import one_gpu
 from assay.evidence.own import arm_content, users_function
 from assay.evidence.record import Cell, Record
 from assay.evidence.storage import Storage
@@ -37,6 +39,7 @@ CELL_SECONDS: Mapping[Budget, float | None] = {
     Budget.PAPER: None,
 }
 MOST_SEEDS = 100_000
+MOST_LOST = 5  # times that a cluster may lose workers in one run
 BEAT_SECONDS = 5.0
 WAIT_SECONDS = 0.5
 
@@ -128,7 +131,8 @@ def run(
     mib: float | None = None,
     fresh: bool = False,
     retry: bool = False,
-    engine: str = "threading",
+    share_gpu: bool = False,
+    engine: Engine = LOCAL,
     on_start: Callable[[Sequence[Record]], None] = lambda stored: None,
     on_record: Callable[[Record], None] = lambda record: None,
     on_wait: Callable[[int], None] = lambda cells: None,
@@ -142,12 +146,14 @@ def run(
     jobs, threads
         Cells at once, and the threads that each may use.
     seconds, mib
-        The limits of one cell in wall seconds and in MiB of resident memory; by default the budget's, and this cell's
-        share of the memory that is free now.
+        The limits of one cell in wall seconds and in MiB of resident memory; by default the budget's, and the cell's
+        share of the memory that is free (on a cluster, what is free where it runs).
     fresh, retry
         Run again what is stored; run again what failed. What lacked a package, a model or an endpoint always is.
+    share_gpu
+        Whether cells of a study that uses GPUs may share one; else each waits for a GPU of its own.
     engine
-        A joblib backend.
+        Where cells run.
     on_start, on_record, on_wait
         Told of the records that are stored already, of each record as it is written, and of the number of cells that
         another run is working on.
@@ -156,8 +162,9 @@ def run(
         raise InputError(f"jobs and threads must be at least 1, got {jobs} and {threads}")
     limits = {
         "seconds": seconds if seconds is not None else CELL_SECONDS[plan.budget],
-        "mib": mib if mib is not None else psutil.virtual_memory().available / 2**20 * 0.9 / jobs,
+        "mib": mib if mib is not None or not engine.is_local else _free_mib() / jobs,
     }
+    alone = plan.study.uses_gpu and not share_gpu
     cells = plan.cells
     _forget_stale(cells, storage, fresh, retry)
     done = storage.finished([c.key for c in cells])
@@ -165,11 +172,19 @@ def run(
     on_start(list(done.values()))
     with _sign_of_life(storage):
         try:
+            lost = 0
             while todo:
-                held = run_leased(plan, todo, storage, jobs, threads, limits, engine, on_record)
+                try:
+                    held = run_leased(plan, todo, storage, jobs, threads, limits, alone, engine.backend, on_record)
+                except Exception as error:
+                    lost += 1
+                    if not worker_died(error) or lost == MOST_LOST:
+                        raise
+                    storage.release()  # a worker of the cluster died: what it had is run again
+                    held = todo
                 finished = storage.finished([c.key for c in held])
                 todo = [c for c in held if c.key not in finished]
-                if todo:
+                if todo and not lost:
                     on_wait(len(todo))
                     time.sleep(WAIT_SECONDS)
         finally:
@@ -187,7 +202,8 @@ def run_leased(
     jobs: int,
     threads: int,
     limits: Mapping[str, float | None],
-    engine: str,
+    alone: bool,
+    backend: str,
     on_record: Callable[[Record], None],
 ) -> list[Cell]:
     """Run and store every cell that can be leased; return those that another run holds."""
@@ -199,13 +215,14 @@ def run_leased(
         try:
             for cell in todo:
                 if storage.lease(cell.key):
-                    yield delayed(run_one)(plan.study, cell, plan.code, threads, limits)
+                    yield delayed(run_one)(plan.study, cell, plan.code, threads, limits, alone)
                 else:
                     held.append(cell)
         except Exception as error:
             trouble.append(error)
 
-    work = Parallel(n_jobs=jobs, backend=engine, batch_size=1, pre_dispatch=jobs, return_as="generator_unordered")
+    with parallel_config(backend=backend):
+        work = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch=jobs, return_as="generator_unordered")
     try:
         for cell, fields in work(leased()):
             record = _record(plan, cell, fields)
@@ -220,16 +237,28 @@ def run_leased(
 
 
 def run_one(
-    study: Study, cell: Cell, code: str, threads: int, limits: Mapping[str, float | None]
+    study: Study, cell: Cell, code: str, threads: int, limits: Mapping[str, float | None], alone: bool = False
 ) -> tuple[Cell, dict[str, Any]]:
-    """Run one cell in a warm process of this worker; a lost process becomes a failed record."""
+    """Run one cell in a warm process of this worker; a lost process becomes a failed record.
+
+    ``alone`` waits for a GPU of its own where there are any.
+    """
+    if alone:
+        with one_gpu() as gpu:
+            return _run_one(study, cell, code, threads, limits, gpu)
+    return _run_one(study, cell, code, threads, limits, "")
+
+
+def _run_one(
+    study: Study, cell: Cell, code: str, threads: int, limits: Mapping[str, float | None], gpu: str
+) -> tuple[Cell, dict[str, Any]]:
     start = time.perf_counter()
     # What a user's function does to its process must not reach the other arms.
     group = cell.arm if users_function(study.arm(cell.arm)) else ""
     try:
         fields = warm.call(
             run_cell, study, cell.task, cell.arm, cell.seed, Budget(cell.budget), code, threads,
-            threads=threads, group=group, seconds=limits["seconds"], mib=limits["mib"],
+            threads=threads, group=group, gpu=gpu, seconds=limits["seconds"], mib=limits["mib"] or _free_mib(),
         )  # fmt: skip
     except warm.ProcessLost as lost:
         fields = {"status": "failed", "reason": str(lost), "wall_seconds": time.perf_counter() - start}
@@ -256,6 +285,11 @@ def estimate_seconds(plan: Plan, storage: Storage, jobs: int) -> tuple[int, floa
         return len(todo), 0.0 if not todo else None
     overall = sum(means.values()) / len(means)
     return len(todo), sum(means.get((c.task, c.arm), overall) for c in todo) / jobs
+
+
+def _free_mib() -> float:
+    """Most of the memory that is free now, in MiB."""
+    return float(psutil.virtual_memory().available) / 2**20 * 0.9
 
 
 def usable_cores() -> int:

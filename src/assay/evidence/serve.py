@@ -15,8 +15,11 @@ import sys
 import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
-from queue import SimpleQueue
+from queue import Empty, SimpleQueue
 from typing import Any
+
+IDLE_SECONDS = 600.0
+UNREADABLE = -1  # answers a call whose number could not be read
 
 
 def main(handle: int, life: int) -> None:
@@ -36,9 +39,13 @@ def main(handle: int, life: int) -> None:
     from assay.errors import one_line
 
     while True:
-        reply: tuple[int, str, Any] = (-1, "error", "the call could not be read")
+        reply: tuple[int, str, Any] = (UNREADABLE, "error", "the call could not be read")
         try:
-            number, function, arguments = cloudpickle.loads(calls.get())
+            message = calls.get(timeout=IDLE_SECONDS)
+        except Empty:
+            return  # on a cluster nobody tells the workers that the run is over
+        try:
+            number, function, arguments = cloudpickle.loads(message)
             reply = (number, "error", "the call gave no answer")
             reply = (number, "ok", function(*arguments))
         except BaseException as error:
@@ -70,10 +77,10 @@ def _receive(owner: Connection[Any, bytes], calls: SimpleQueue[bytes]) -> None:
 def _end_at_hang_up(life: int) -> None:
     """Have the system end this process when the owner dies, also while a call keeps Python's lock from our thread.
 
-    A hang-up of the pipe then raises SIGIO, which by default ends the process.
+    A hang-up of the pipe then sends SIGIO to our process group, which by default ends it and what a cell started.
     """
     signal.signal(signal.SIGIO, signal.SIG_DFL)
-    fcntl.fcntl(life, fcntl.F_SETOWN, os.getpid())
+    fcntl.fcntl(life, fcntl.F_SETOWN, -os.getpid())
     fcntl.fcntl(life, fcntl.F_SETFL, fcntl.fcntl(life, fcntl.F_GETFL) | os.O_ASYNC)
 
 

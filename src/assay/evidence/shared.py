@@ -7,17 +7,19 @@ import fcntl
 import hashlib
 import json
 import os
+import re
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 from assay.parts.cache import cache_folder
 
 COST = "cost.json"
+_NAME = re.compile("[0-9a-f]{32}")
 
 
 @dataclass
@@ -28,6 +30,7 @@ class SharedWork:
     used: dict[str, float] = field(default_factory=dict)
     wall_here: float = 0.0
     cpu_here: float = 0.0
+    in_use: contextlib.ExitStack = field(default_factory=contextlib.ExitStack)
 
 
 _cell: ContextVar[SharedWork | None] = ContextVar("assay_shared_work", default=None)
@@ -39,7 +42,8 @@ def watch_shared(code: str) -> Iterator[SharedWork]:
     work = SharedWork(code)
     token = _cell.set(work)
     try:
-        yield work
+        with work.in_use:
+            yield work
     finally:
         _cell.reset(token)
 
@@ -49,7 +53,7 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
 
     The folder lies in the user's cache, named for the content of ``key`` and the code of the study. It appears whole
     or not at all; who comes while it is being made waits. Its CPU seconds are recorded once and shown added to every
-    arm that used it. Treat what is in it as read-only.
+    arm that used it. Treat what is in it as read-only. Until the cell ends, :func:`free` leaves it alone.
 
     Parameters
     ----------
@@ -70,13 +74,26 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
     root.mkdir(parents=True, exist_ok=True)
     folder, wall, cpu = root / name, time.perf_counter(), time.process_time()
     with (root / f"{name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            _make(folder, make)
+        _make_sure(folder, make, lock)
+        if _cell.get() is not None and name not in work.used:
+            # A descriptor of its own keeps the lock when this file is closed.
+            work.in_use.callback(os.close, os.dup(lock.fileno()))
     work.wall_here += time.perf_counter() - wall
     work.cpu_here += time.process_time() - cpu
     work.used[name] = float(json.loads((folder / COST).read_text())["cpu_seconds"])
     return folder
+
+
+def _make_sure(folder: Path, make: Callable[[Path], object], lock: IO[str]) -> None:
+    """Have the folder there and the lock on it held in common with all others who use it."""
+    while True:
+        fcntl.flock(lock, fcntl.LOCK_SH)
+        if folder.exists():
+            return
+        fcntl.flock(lock, fcntl.LOCK_UN)  # two who both waited to turn theirs into the sole one would wait for ever
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not folder.exists():
+            _make(folder, make)
 
 
 def _make(folder: Path, make: Callable[[Path], object]) -> None:
@@ -88,3 +105,47 @@ def _make(folder: Path, make: Callable[[Path], object]) -> None:
     cost = {"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}
     (under_way / COST).write_text(json.dumps(cost))
     os.rename(under_way, folder)
+
+
+@dataclass(frozen=True)
+class Freed:
+    """What :func:`free` deleted, or would delete: pieces of shared work and their MiB; and how many are in use."""
+
+    pieces: int
+    mib: float
+    in_use: int
+
+
+def free(older_than: float = 0.0, *, dry_run: bool = False) -> Freed:
+    """Delete the shared work that no cell is making or using, and what killed cells left half made.
+
+    Parameters
+    ----------
+    older_than
+        Only what was made so many seconds ago or earlier.
+    dry_run
+        Delete nothing; only tell what would go.
+    """
+    root, now = cache_folder() / "shared", time.time()
+    pieces, size, in_use = 0, 0, 0
+    for name in sorted({path.stem for path in root.glob("*") if path.is_dir() and _NAME.fullmatch(path.stem)}):
+        folder, half = root / name, root / f"{name}.part"
+        # The lock's file stays: who waits for it would else hold another lock than who comes later.
+        with (root / f"{name}.lock").open("a") as lock:
+            try:
+                fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                in_use += 1
+                continue
+            there = [path for path in (folder, half) if path.is_dir()]
+            if not there or now - max(path.stat().st_mtime for path in there) < older_than:
+                continue
+            pieces += 1
+            size += sum(file.lstat().st_size for path in there for file in path.rglob("*") if not file.is_dir())
+            if dry_run:
+                continue
+            shutil.rmtree(half, ignore_errors=True)
+            if folder.exists():
+                os.rename(folder, half)  # half deleted it must not be found whole
+                shutil.rmtree(half)
+    return Freed(pieces, size / 2**20, in_use)

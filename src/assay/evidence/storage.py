@@ -14,7 +14,7 @@ from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Any, Self
 
-from sqlalchemy import Connection, delete, select, update
+from sqlalchemy import Connection, delete, select, tuple_, update
 from sqlalchemy.dialects import postgresql, sqlite
 
 from assay.errors import InputError
@@ -28,7 +28,7 @@ from assay.evidence.stored_check import StoredCheck
 LEASE_SECONDS = 60.0
 """How long a run may give no sign of life, while its process cannot be asked, before its leases pass on."""
 
-_CHUNK = 500  # keys in one statement; older SQLite takes at most 999 values
+_CHUNK = 400  # keys in one statement, each with one more value at most; older SQLite takes at most 999 values
 
 
 class Storage:
@@ -133,6 +133,39 @@ class Storage:
             for chunk in _chunks(keys):
                 count += connection.execute(delete(schema.record).where(schema.record.c.key.in_(chunk))).rowcount
         return count
+
+    def delete(self, records: Iterable[Record]) -> tuple[int, int]:
+        """Delete these records as they were read, and the checks of which no record is left.
+
+        A record that another run has written anew since, or whose cell a living run holds, stays. What was looked at
+        stays noted: the same seeds give the same numbers again.
+
+        Returns
+        -------
+        tuple of int
+            How many records and how many checks were deleted.
+        """
+        table, read = schema.record, {record.key: record.finished for record in records}
+        held = self.held_by_others(read)
+        deleted: set[str] = set()
+        with self._transaction(write=True) as connection:
+            for chunk in _chunks(key for key in read if key not in held):
+                as_read = tuple_(table.c.key, table.c.finished).in_([(key, read[key]) for key in chunk])
+                deleted.update(connection.execute(delete(table).where(as_read).returning(table.c.key)).scalars())
+            empty = self._without_records(connection, deleted)
+            for chunk in _chunks(empty):
+                connection.execute(delete(schema.check).where(schema.check.c.id.in_(chunk)))
+        return len(deleted), len(empty)
+
+    def _without_records(self, connection: Connection, deleted: set[str]) -> list[str]:
+        """The checks that had some of the cells ``deleted`` and have no record left; one that is damaged is no such."""
+        empty = []
+        for row in connection.execute(select(schema.check)).all() if deleted else ():
+            with suppress(InputError):
+                keys = stored_check.from_row(row, self.url).keys
+                if not deleted.isdisjoint(keys) and not _any_stored(connection, keys):
+                    empty.append(row.id)
+        return empty
 
     # Leases
 
@@ -320,6 +353,14 @@ def _owner(row: Any) -> Owner:
     if row.host is None:
         return Owner(row.owner, DEAD, 0, "")
     return Owner(row.owner, row.host, row.pid, row.started, row.beat)
+
+
+def _any_stored(connection: Connection, keys: Iterable[str]) -> bool:
+    table = schema.record
+    return any(
+        connection.execute(select(table.c.key).where(table.c.key.in_(chunk)).limit(1)).first() is not None
+        for chunk in _chunks(keys)
+    )
 
 
 def _chunks(keys: Iterable[str]) -> Iterator[list[str]]:

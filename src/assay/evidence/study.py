@@ -112,6 +112,8 @@ class Study:
         What a user may bring: ``data`` and ``model``, each with what it must be.
     own
         ``own({"data": path}) -> Study``: the same study on what the user brought.
+    uses_gpu
+        Whether its arms use a GPU where there is one; then each cell gets one of its own.
     """
 
     name: str
@@ -128,6 +130,7 @@ class Study:
     contract: str = ""
     accepts: Mapping[str, str] = field(default_factory=dict)
     own: Callable[[Mapping[str, Path]], Study] | None = None
+    uses_gpu: bool = False
 
     def __post_init__(self) -> None:
         for kind, names in (("task", [t.name for t in self.tasks]), ("arm", [a.name for a in self.arms])):

@@ -22,6 +22,9 @@ from typing import Any
 import cloudpickle
 import psutil
 
+from assay.errors import one_line
+from assay.evidence.serve import IDLE_SECONDS, UNREADABLE
+
 THREAD_VARIABLES = (
     "OMP_NUM_THREADS",
     "OPENBLAS_NUM_THREADS",
@@ -43,21 +46,24 @@ class ProcessLost(RuntimeError):
 class WarmProcess:
     """A fresh Python process that runs calls; ``threads`` limits its numerical libraries from their import on."""
 
-    def __init__(self, threads: int = 1, group: str = "") -> None:
-        self.group = group
+    def __init__(self, threads: int = 1, group: str = "", gpu: str = "") -> None:
+        self.kind = (threads, group, gpu)
         ours, theirs = multiprocessing.Pipe()
         life, self._life = os.pipe()
-        self.threads = threads
+        self.last_used = time.monotonic()
         self._pipe = ours
-        self._words = tempfile.TemporaryFile()  # noqa: SIM115 (what the process prints; closed with it)
+        self._words = tempfile.TemporaryFile("a+b")  # noqa: SIM115 (what the process prints; closed with it)
         self._closed = False
         self._calls = 0
         self.ready = False
         environment = os.environ | {name: str(threads) for name in THREAD_VARIABLES}
+        if gpu:
+            environment["CUDA_VISIBLE_DEVICES"] = gpu
         # The same places to import from as here, so that a function found here is found there.
         environment["PYTHONPATH"] = os.pathsep.join(path for path in sys.path if path)
         self._process = subprocess.Popen(
-            [sys.executable, "-c", f"from assay.evidence.serve import main; main({theirs.fileno()}, {life})"],
+            # -P: the current folder is no place to import from; a user's json.py is not the standard library's.
+            [sys.executable, "-P", "-c", f"from assay.evidence.serve import main; main({theirs.fileno()}, {life})"],
             pass_fds=[theirs.fileno(), life],
             env=environment,
             stdin=subprocess.DEVNULL,
@@ -87,10 +93,15 @@ class WarmProcess:
         """
         end = time.monotonic() + (seconds if seconds is not None else float("inf"))
         self._calls += 1
-        looks, number = 0, -1
+        looks, number = 0, 0
+        self._words.truncate(0)
         try:
-            self._pipe.send_bytes(cloudpickle.dumps((self._calls, function, arguments)))
-            while number != self._calls:  # what answers an earlier call, or none, is not meant
+            message = cloudpickle.dumps((self._calls, function, arguments))
+        except Exception as error:
+            raise RuntimeError(f"it cannot be sent to a process: {type(error).__name__}: {one_line(error)}") from None
+        try:
+            self._pipe.send_bytes(message)
+            while number not in (self._calls, UNREADABLE):  # what answers an earlier call is not meant
                 while not self._pipe.poll(LOOK_EVERY):
                     looks += 1
                     if time.monotonic() > end:
@@ -174,19 +185,24 @@ def call(
     *arguments: Any,
     threads: int = 1,
     group: str = "",
+    gpu: str = "",
     seconds: float | None = None,
     mib: float | None = None,
 ) -> Any:
     """Run ``function(*arguments)`` in a warm process of this process, started where none is idle.
 
-    Calls of one ``group`` never share a process with those of another.
+    Calls of one ``group`` never share a process with those of another. ``gpu`` is the one GPU that the process sees;
+    empty for all.
     """
+    kind = (threads, group, gpu)
     with _lock:
-        process = next((p for p in _idle if (p.threads, p.group) == (threads, group)), None)
+        # One that has been idle for long may be about to end itself.
+        recent = time.monotonic() - IDLE_SECONDS / 2
+        process = next((p for p in _idle if p.kind == kind and p.last_used > recent), None)
         if process is not None:
             _idle.remove(process)
     if process is None:
-        process = WarmProcess(threads, group)
+        process = WarmProcess(*kind)
         with _lock:
             _all.add(process)
     try:
@@ -199,12 +215,16 @@ def call(
             _all.discard(process)
         raise
     except RuntimeError:
-        with _lock:
-            _idle.append(process)
+        _give_back(process)
         raise
+    _give_back(process)
+    return value
+
+
+def _give_back(process: WarmProcess) -> None:
+    process.last_used = time.monotonic()
     with _lock:
         _idle.append(process)
-    return value
 
 
 def close_all() -> None:
