@@ -6,6 +6,8 @@ Whatever the engine, a worker runs each cell in a warm process that it can end, 
 from __future__ import annotations
 
 import logging
+import re
+import socket
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -13,8 +15,9 @@ from typing import Any
 
 from joblib import register_parallel_backend
 
-from assay.errors import InputError, MissingPart
+from assay.errors import InputError, MissingPart, one_line
 
+KNOCK_SECONDS = 10.0
 ENGINES = ("local", "dask", "ray")
 INSTALL = "python -m pip install 'dask' 'distributed' 'ray'"
 
@@ -38,6 +41,8 @@ LOCAL = Engine("threading")
 @contextmanager
 def connect(name: str, address: str = "") -> Iterator[Engine]:
     """Connect to an engine: ``local``, ``dask`` or ``ray``, the last two at an address.
+
+    Ray's own words are addresses too: ``auto`` for the cluster of this machine, ``local`` for a new one.
 
     Raises
     ------
@@ -70,10 +75,11 @@ def _dask(address: str) -> Iterator[Engine]:
         from distributed import Client
     except ImportError:
         raise MissingPart("--engine dask needs Dask", INSTALL) from None
+    _must_answer("Dask scheduler", address)
     try:
-        client = Client(address, timeout=10, set_as_default=True)
+        client: Any = Client(address, timeout=10, set_as_default=True)  # type: ignore[no-untyped-call]
     except (OSError, TimeoutError, ValueError) as error:
-        raise ConnectionError(f"no Dask scheduler answers at {address}: {error}") from None
+        raise ConnectionError(f"no Dask scheduler answers at {address}: {one_line(error)}") from None
     with client:
         cores = sum(client.ncores().values())
         if not cores:
@@ -89,21 +95,33 @@ def _ray(address: str) -> Iterator[Engine]:
     except ImportError:
         raise MissingPart("--engine ray needs Ray", INSTALL) from None
 
-    class RayAsTheyCome(RayBackend):  # type: ignore[misc]
+    class RayAsTheyCome(RayBackend):
         """Ray's joblib backend, whose results the driver can store one by one."""
 
         supports_return_generator = True
 
+    _must_answer("Ray cluster", address)
     try:
         ray.init(address=address, logging_level=logging.ERROR, log_to_driver=False, ignore_reinit_error=True)
-    except (ConnectionError, ValueError, RuntimeError) as error:
-        raise ConnectionError(f"no Ray cluster answers at {address}: {str(error).splitlines()[0]}") from None
+    except (ConnectionError, ValueError, RuntimeError, SystemExit) as error:  # Ray may want to end the process
+        raise ConnectionError(f"no Ray cluster answers at {address}: {one_line(error)}") from None
     register_parallel_backend("assay-ray", RayAsTheyCome)
     try:
         resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
         yield Engine("assay-ray", int(resources.get("CPU", 1)))
     finally:
         ray.shutdown()
+
+
+def _must_answer(what: str, address: str) -> None:
+    """Knock at a ``host:port``: the clients themselves may try for minutes."""
+    found = re.fullmatch(r"(?:tcp://)?([^/:]+):(\d+)", address)
+    if found is None:
+        return
+    try:
+        socket.create_connection((found[1], int(found[2])), timeout=KNOCK_SECONDS).close()
+    except OSError as error:
+        raise ConnectionError(f"no {what} answers at {address}: {one_line(error)}") from None
 
 
 def worker_died(error: BaseException) -> bool:
