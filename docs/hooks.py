@@ -12,6 +12,7 @@ from mkdocs.structure.files import File, Files
 from assay import catalog, cli
 from assay.doctor import UNDECLARED
 
+RELATIONS = {"±": "&#x000B1;", "∼": "&#x0007E;"}
 METHODS = [card for card in catalog.cards().values() if card.module.startswith("assay.")]
 
 
@@ -19,7 +20,10 @@ def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """Put the methods' pages into the navigation."""
     for entry in config.nav:
         if "Methods" in entry:
-            entry["Methods"] = ["methods/index.md", *({c.name: f"methods/{c.name}.md"} for c in METHODS)]
+            entry["Methods"] = [
+                {"All methods": "methods/index.md"},
+                *({c.name: f"methods/{c.name}.md"} for c in METHODS),
+            ]
         if "Reference" in entry:
             entry["Reference"] += [{c.name: f"reference/methods/{c.name}.md"} for c in METHODS]
     return config
@@ -44,6 +48,8 @@ def _formula(found: re.Match[str]) -> str:
     tag, source = found.groups()
     display = "block" if tag == "div" else "inline"
     maths = latex2mathml.converter.convert(html.unescape(source), display=display)
+    for sign, letter in RELATIONS.items():  # the converter takes them for letters, which stand without space
+        maths = maths.replace(f"<mi>{letter}</mi>", f'<mo lspace="0.25em" rspace="0.25em">{sign}</mo>')
     return f'<{tag} class="formula">{maths}</{tag}>'
 
 
@@ -67,13 +73,14 @@ def methods_page() -> str:
 def method_page(card: catalog.Card) -> str:
     """A method's page: what its card's front matter says, then the card."""
     heading, _, body = card.text.partition("\n")
-    lines = [_install("-e", card.extras)]
     with_study = (*card.extras, *card.study_extras)
-    lines += [_install("-e", with_study)] if card.study_extras else []
-    lines += [f"python -m pip install --no-deps {package}" for extra in with_study for package in UNDECLARED.get(extra, ())]
-    notes = ["the method", "and what its study compares it with"] + ["which asks for old versions of others"] * 9
-    width = max(map(len, lines))
-    install = "\n".join(f"{line:<{width}}  # {note}" for line, note in zip(lines, notes, strict=False))
+    lines = ["# the method", _install(card.extras)]
+    if card.study_extras:
+        lines += ["# what its study compares it with", _install(with_study)]
+    alone = [package for extra in with_study for package in UNDECLARED.get(extra, ())]
+    lines += ["# these ask for old versions of other packages, so they come without them"] if alone else []
+    lines += [f"python -m pip install --no-deps {package}" for package in alone]
+    install = "\n".join(lines)
     return f"""---
 title: {card.name}
 description: {card.summary}
@@ -100,9 +107,8 @@ Code
 {body}"""
 
 
-def _install(option: str, extras: tuple[str, ...]) -> str:
-    where = f"'.[{','.join(extras)}]'" if extras else "."
-    return f"python -m pip install {option} {where}"
+def _install(extras: tuple[str, ...]) -> str:
+    return f"python -m pip install -e '.[{','.join(extras)}]'" if extras else "python -m pip install -e ."
 
 
 def reference_page(card: catalog.Card) -> str:
@@ -166,9 +172,11 @@ def _parameters(command: Any) -> str:
         said = [str(one.help or "")]
         if one.required:
             said.append("Required.")
+        elif one.param_type_name == "argument":
+            said.append("May be left out.")
         elif default not in (None, "", False, ()) and not callable(default):
             said.append(f"Default: `{default}`.")
         if getattr(one, "envvar", None):
             said.append(f"Also by the environment variable `{one.envvar}`.")
-        lines.append(f"{names}\n:   {' '.join(filter(None, said)) or '–'}\n")
+        lines.append(f"{names}\n:   {' '.join(filter(None, said))}\n")
     return "\n".join(lines)

@@ -1,5 +1,6 @@
 """The measured part of a card: what `assay card` prints, and what it puts where."""
 
+import dataclasses
 import os
 import re
 import shutil
@@ -9,30 +10,27 @@ import pytest
 
 from assay import catalog
 from assay.errors import InputError
+from assay.evidence.check import Checked
+from assay.evidence.claim import higher
+from assay.evidence.record import Record
 from assay.evidence.report import markdown
+from assay.evidence.run import plan, verdicts
+from assay.evidence.storage import Storage
+from assay.evidence.study import Arm, Study, Task
 
-STORED = ("--storage", "sqlite:///r.db")
-SMOKE = ("--budget", "smoke", *STORED)
 
-
-@pytest.fixture
-def room(assay, plug_in, tmp_path):
-    """Run assay with a copy of the third party's package, whose card may be changed."""
+def test_a_check_becomes_the_measured_part_of_a_card(assay, plug_in, tmp_path):
+    """Of the third party's method, in a copy of its package: what stands around the markers stays as it was."""
     copy = tmp_path / "packages"
     shutil.copytree(plug_in, copy)
-
-    def run(*arguments, **options):
-        return assay(*arguments, env={"PYTHONPATH": str(copy)}, **options)
-
-    run.card = copy / "trimmed_mean" / "card.md"
-    run.study = copy / "trimmed_mean" / "study.py"
-    return run
-
-
-def test_the_measured_part_has_a_row_a_claim_and_a_row_an_arm(room):
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1")
-    before = room.card.read_text()
-    text = room("card", "trimmed-mean", *SMOKE).stdout
+    path = copy / "trimmed_mean" / "card.md"
+    before, mode = path.read_text(), path.stat().st_mode
+    environment = {"PYTHONPATH": str(copy)}
+    smoke = ("--budget", "smoke", "--storage", "sqlite:///r.db")
+    assert "there is no such file" in assay("card", "trimmed-mean", *smoke, code=2).stderr
+    assay("check", "trimmed-mean", *smoke, "--jobs", "1", env=environment)
+    text = assay("card", "trimmed-mean", *smoke, env=environment).stdout
+    assert path.read_text() == before
     assert text.startswith("**3 of 4 judged claims supported at `smoke`**, 5 seeds.")
     claims, arms = re.findall(r"(?m)(?:^\|.*\n)+", text)
     assert [row.split(" | ")[1] for row in claims.splitlines()[2:]] == [
@@ -43,41 +41,75 @@ def test_the_measured_part_has_a_row_a_claim_and_a_row_an_arm(room):
     assert arms.splitlines()[0] == "| arm | role | clean | contaminated | CPU s |"
     assert [row.split(" | ")[0] for row in arms.splitlines()[2:]] == ["| trimmed", "| mean", "| one-row"]
     assert "- error: trimmed at most 0.01 on clean: a fair test needs many more rows" in text
-    assert re.search(r"Measured \d{4}-\d\d-\d\d by `assay check trimmed-mean --budget smoke --seeds 5`; .+numpy 2", text)
-    assert room.card.read_text() == before
+    assert re.search(
+        r"Measured \d{4}-\d\d-\d\d by `assay check trimmed-mean --budget smoke --seeds 5`; .+numpy 2", text
+    )
 
-
-def test_update_writes_between_the_markers_and_nowhere_else(room):
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1")
-    before, mode = room.card.read_text(), room.card.stat().st_mode
-    room("card", "trimmed-mean", "--update", *SMOKE)
-    after = room.card.read_text()
-    assert after.replace(room("card", "trimmed-mean", *SMOKE).stdout, "Not measured yet.\n") == before
+    assert assay("card", "trimmed-mean", "--update", *smoke, env=environment).stdout == f"{path}\n"
+    after = path.read_text()
+    assert after.replace(text, "Not measured yet.\n") == before
     assert "Words after it stay." in after
-    assert room.card.stat().st_mode == mode
-    assert catalog.read_card(room.card, "trimmed_mean").state == "3 of 4 judged claims supported at `smoke`"
-    room("card", "trimmed-mean", "--update", *SMOKE)
-    assert room.card.read_text() == after
-    assert sorted(path.name for path in room.card.parent.glob("*card*")) == ["card.md"]
+    assert path.stat().st_mode == mode
+    assert catalog.read_card(path, "trimmed_mean").state == "3 of 4 judged claims supported at `smoke`"
+    assert [one.name for one in path.parent.glob("*card*")] == ["card.md"]
 
 
-def test_only_a_whole_check_of_this_code_goes_into_a_card(room, tmp_path):
-    def refused():
-        return room("card", "trimmed-mean", "--update", *SMOKE, code=2).stderr
+def nothing(*_):
+    raise AssertionError("a card runs nothing")
 
-    assert "there is no such file" in refused()
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1", "--task", "clean")
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1", "--placebo")
-    (tmp_path / "own.py").write_text("def fit(given, seed):\n    return given.mean(axis=0)\n")
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1", "--with", "mine=own:fit")
-    assert "has no check of trimmed-mean at budget smoke, as it stands; `assay check" in refused()
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1")
-    room("check", "trimmed-mean", *SMOKE, "--jobs", "1", "--seeds", "3")
-    assert "5 seeds" in room("card", "trimmed-mean", *SMOKE).stdout  # a look at fewer seeds does not hide it
-    with room.study.open("a") as study:
-        study.write("\nOTHER = 1\n")
-    assert "is of other code or package versions" in refused()
-    assert "Not measured yet." in room.card.read_text()
+
+STUDY = Study(
+    name="made-up",
+    tasks=(Task("T1", nothing, nothing), Task("T2", nothing, nothing)),
+    arms=(Arm("ours", nothing, "method"), Arm("theirs", nothing, "baseline")),
+    claims=(higher("hits", "ours", than="theirs"),),
+    primary="hits",
+    better="higher",
+)
+
+
+def keep(storage, plan, leave_out=0):
+    """Store a check of the plan as if it had been run; the method wins by 1 at every seed."""
+    records = [
+        Record(key=c.key, study=c.study, task=c.task, arm=c.arm, role="", seed=c.seed, budget=c.budget,
+               metrics={"hits": c.seed + (c.arm == "ours")})
+        for c in plan.cells
+    ]  # fmt: skip
+    for record in records[leave_out:]:
+        if storage.lease(record.key):
+            storage.finish(record)
+    judged = verdicts(plan, records)
+    storage.keep_check(
+        Checked(plan=plan, records=records, verdicts=judged, earlier_looks=(), decisions=()).to_store()
+    )  # fmt: skip
+
+
+def test_only_a_whole_check_of_this_code_goes_into_a_card():
+    whole = plan(STUDY)
+    with Storage("sqlite://") as storage:
+        with pytest.raises(InputError, match="has no check of made-up at budget quick, as it stands; `assay check"):
+            markdown.measured(storage, whole)
+        keep(storage, plan(STUDY.only(tasks=["T1"])))
+        keep(storage, plan(STUDY, context="data mine.csv", content={"data": "x"}))
+        keep(storage, dataclasses.replace(plan(STUDY, context="placebo"), placebo=True))
+        keep(storage, plan(STUDY, "full"))
+        with pytest.raises(InputError, match="has no check of made-up at budget quick, as it stands"):
+            markdown.measured(storage, whole)
+        keep(storage, plan(STUDY, code="before"))
+        with pytest.raises(InputError, match="is of other code or package versions than those here; `assay check"):
+            markdown.measured(storage, whole)
+        keep(storage, whole)
+        keep(storage, plan(STUDY, seeds=4))
+        text = markdown.measured(storage, whole)
+        assert text.startswith("**1 of 1 judged claims supported at `quick`**, 10 seeds."), text
+        assert "| hits: ours higher than theirs | ✓ supported | 1 (1 to 1) | > 0 | 2 tasks × 10 seeds |" in text
+
+
+def test_a_check_whose_records_are_gone_does_not_go_into_a_card():
+    with Storage("sqlite://") as storage:
+        keep(storage, plan(STUDY), leave_out=2)
+        with pytest.raises(InputError, match="2 records of the check of made-up are gone; `assay check"):
+            markdown.measured(storage, plan(STUDY))
 
 
 CARD = f"head\n{markdown.BEGIN}\nold\n{markdown.END}\ntail\n"
@@ -135,7 +167,9 @@ README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
 def test_the_readme_has_every_built_in_method_with_its_state():
     rows = dict(re.findall(r"^\| \[([\w-]+)\]\((.+?)\) \|", README, flags=re.MULTILINE))
     built_in = {card.name: card for card in catalog.cards().values() if card.module.startswith("assay.")}
-    assert list(rows) == sorted(built_in, key=lambda name: (built_in[name].field, name))
+    by_field = sorted(built_in, key=lambda name: (built_in[name].field, name))
+    assert list(rows) == by_field, "the README's table of methods needs one row a method, field by field"
     for card in built_in.values():
         path = card.path.relative_to(Path(__file__).parents[1])
-        assert f"| [{card.name}]({path}) | {card.field} | {card.summary} | {card.state} |" in README
+        row = f"| [{card.name}]({path}) | {card.field} | {card.summary} | {card.state} |"
+        assert row in README, f"the README's table of methods should have\n{row}"

@@ -27,7 +27,7 @@ def test_every_built_in_card_matches_its_room_and_study():
 
 
 def listed_claims(text, names):
-    """The items under "## Claims": those that begin with the claim in their place give its name, others all they say."""
+    """The items under "## Claims": one that begins with the claim in its place gives its name, others all they say."""
     section = re.search(r"^## Claims\n(.*?)(?=^## |\Z)", text, flags=re.MULTILINE | re.DOTALL)
     items = re.findall(r"^- (.*(?:\n  .*)*)", section[1], flags=re.MULTILINE) if section else []
     items = [" ".join(item.split()) for item in items]

@@ -1,6 +1,7 @@
-"""The commands: list · show · check · use · report · export · card · doctor · new. Thin: what they do stands elsewhere.
+"""The commands: list · show · check · use · report · export · compare · forget · card · doctor · new.
 
-Nothing heavy is imported before a command needs it, so that ``assay list`` is quick.
+Thin: what they do stands elsewhere. Nothing heavy is imported before a command needs it, so that ``assay list`` is
+quick.
 """
 
 from __future__ import annotations
@@ -288,7 +289,7 @@ def export(
 @app.command()
 def compare(
     a: Annotated[str, typer.Argument(metavar="A", help="A storage: a file or a URL.")],
-    b: Annotated[str | None, typer.Argument(metavar="[B]", help="The other; A again by default.")] = None,
+    b: Annotated[str | None, typer.Argument(metavar="B", help="The other; A again by default.")] = None,
     a_only: Annotated[
         list[str] | None, typer.Option("--a", metavar="FIELD=VALUE", help="Of A only these, e.g. numpy=2.3.5.")
     ] = None,
@@ -296,7 +297,9 @@ def compare(
         list[str] | None, typer.Option("--b", metavar="FIELD=VALUE", help="Of B only these, e.g. numpy=2.4.6.")
     ] = None,
     study: Annotated[str | None, typer.Option(help="Only this method's records.")] = None,
-    strict: Annotated[bool, typer.Option(help="Exit with 1 if a metric differs or a cell fails on one side.")] = False,
+    strict: Annotated[
+        bool, typer.Option("--strict", help="Exit with 1 if a metric differs or a cell fails on one side.")
+    ] = False,
     json: JsonOption = False,
 ) -> None:
     """Compare two storages, or two parts of one: differences over common seeds with 95 % intervals.
@@ -379,12 +382,10 @@ def _forget_shared(older_than: float, yes: bool, dry_run: bool) -> None:
     from assay.evidence.shared import free
 
     found = free(older_than, dry_run=True)
-    busy = f"; {found.in_use} in use" if found.in_use else ""
     if found.pieces and not dry_run:
-        _confirm(f"{found.pieces} pieces of shared work, {found.mib:.1f} MiB{busy}", yes)
+        _confirm(str(found), yes)
         found = free(older_than)
-        busy = f"; {found.in_use} in use" if found.in_use else ""
-    print(f"{found.mib:.1f} MiB {'would be ' * dry_run}freed: {found.pieces} pieces of shared work{busy}")
+    print(f"{'would go' if dry_run else 'freed'}: {found}")
 
 
 def _confirm(what: str, yes: bool) -> None:

@@ -1,8 +1,8 @@
 """Runs the fenced blocks of a page of the documentation, and compares what they print with what the page shows.
 
-Of a page, in order and in one folder: ``bash`` blocks run in a shell; ``python`` blocks run in one namespace, or are written
-to a file where their title, or a comment on their first line, names one; a ``text`` block titled "Output" shows what the
-block before it printed. ``python tests/docs/pages.py PAGE.md …`` puts what is printed now into those blocks.
+Of a page, in order and in one folder: ``bash`` blocks run in a shell; ``python`` blocks run in one namespace, or are
+written to a file where their title, or a comment on their first line, names one; a ``text`` block titled "Output" shows
+what the block before it printed. ``python tests/docs/pages.py PAGE.md …`` puts what is printed now into those blocks.
 """
 
 from __future__ import annotations
@@ -80,49 +80,60 @@ def run(
 
 def commands(script: str) -> str:
     """Of a shell script what is about assay: installing is another matter."""
-    return "\n".join(line for line in script.splitlines() if line.startswith("assay "))
+    lines = script.replace("\\\n", " ").splitlines()
+    return "\n".join(line for line in lines if line.startswith("assay "))
 
 
 def difference(shown: str, printed: str) -> str:
-    """The first line that differs, or nothing.
+    """The first line or paragraph that differs, or nothing.
 
     Words must be the same. Numbers may differ by 1 % or in the last digit; costs may be any. A line that is only "…"
-    stands for any lines. Spaces and rules do not count.
+    stands for any lines. Spaces, rules and where a paragraph is broken do not count.
     """
-    want, have = _lines(shown), _lines(printed)
+    want, have = _parts(shown), _parts(printed)
     costs = False
     while want:
-        line = want.pop(0)
-        if line == "…":
+        part = want.pop(0)
+        if part == "…":
             if not want:
                 return ""
-            while have and not _alike(want[0], have[0], costs):
+            while have and not _alike(want[0], have[0]):
                 have.pop(0)
             continue
-        costs = COSTS[0] in line or (costs and len(NUMBER.findall(line)) > 2)
         if not have:
-            return f"the page shows what is not printed: {line!r}"
-        if not _alike(line, have[0], costs):
-            return f"the page shows\n  {line}\nbut this is printed\n  {have[0]}"
+            return f"the page shows what is not printed: {part!r}"
+        costs = part.startswith(" ") and (costs or COSTS[0] in part)
+        if not _alike(part, have[0], len(COSTS) if costs and COSTS[0] not in part else 0):
+            return f"the page shows\n  {part}\nbut this is printed\n  {have[0]}"
         have.pop(0)
     return f"the page does not show what is printed: {have[0]!r}" if have else ""
 
 
-def _lines(text: str) -> list[str]:
-    lines = (" ".join(line.split()) for line in text.splitlines())
-    return [line for line in lines if line.strip("─ ")]
+def _parts(text: str) -> list[str]:
+    """Lines of tables, which begin with a space, and paragraphs."""
+    parts: list[str] = []
+    open_paragraph = False
+    for line in text.splitlines():
+        plain = " ".join(line.split())
+        table = line.startswith(" ")
+        if table and plain.strip("─ "):
+            parts.append(f" {plain}")
+        elif open_paragraph and plain and not table and "…" not in (plain, parts[-1]):
+            parts[-1] += f" {plain}"
+        elif plain and not table:
+            parts.append(plain)
+        open_paragraph = bool(plain) and not table
+    return parts
 
 
-def _alike(shown: str, printed: str, costs: bool) -> bool:
+def _alike(shown: str, printed: str, costs: int = 0) -> bool:
+    """Whether two parts say the same; the last ``costs`` numbers may be any."""
     if NUMBER.sub("#", shown) != NUMBER.sub("#", printed):
         return False
+    told = [match[1] for match in re.finditer(rf"takes ({NUMBER.pattern}) times the CPU time", shown)]
     want, have = NUMBER.findall(shown), NUMBER.findall(printed)
-    if costs and COSTS[0] not in shown:
-        want, have = want[: -len(COSTS)], have[: -len(COSTS)]
-    told = re.search(rf"takes ({NUMBER.pattern}) times the CPU time", shown)
-    return all(map(_close, want, have)) or (
-        told is not None and all(w == told[1] or _close(w, h) for w, h in zip(want, have, strict=True))
-    )
+    pairs = list(zip(want, have, strict=True))[: len(want) - costs]
+    return all(w in told or _close(w, h) for w, h in pairs)
 
 
 def _close(shown: str, printed: str) -> bool:

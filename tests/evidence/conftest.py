@@ -9,7 +9,7 @@ import shutil
 import socket
 import subprocess
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import count
 from pathlib import Path
 
@@ -143,3 +143,22 @@ def url(request: pytest.FixtureRequest, tmp_path: Path) -> str:
         return f"sqlite:///{tmp_path / 'assay.db'}"
     server: Server = request.getfixturevalue("server")
     return server.new_database()
+
+
+@pytest.fixture
+def refused(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., str]:
+    """Run the command ``assay`` here and now in the test's folder; it must refuse in one line, which is returned."""
+    from assay import cli
+
+    monkeypatch.chdir(tmp_path)
+
+    def run(*arguments: str) -> str:
+        monkeypatch.setattr("sys.argv", ["assay", *arguments])
+        with pytest.raises(SystemExit) as end:
+            cli.main()
+        out, err = capsys.readouterr()
+        assert (end.value.code, out, err.count("\n")) == (2, "", 1), (end.value.code, out, err)
+        assert err.startswith("assay: ")
+        return err
+
+    return run

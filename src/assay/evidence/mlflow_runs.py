@@ -15,7 +15,7 @@ import posixpath
 import re
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from assay.errors import InputError, MissingPart, one_line
 from assay.evidence.database import without_password
@@ -32,6 +32,7 @@ _LONGEST_NAME = 250
 _SETTINGS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # it would hold a password, too
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",
 }
 _NOTE = "Cells of the study of {study}, written by `assay export --format mlflow`: one run a cell."
@@ -179,15 +180,15 @@ def _milliseconds(finished: str) -> int:
 
 def _numbers(record: Record) -> Mapping[str, float]:
     """Metrics and costs by names that MLflow takes; two that would become one keep apart."""
-    all_numbers: dict[str, Any] = {}
+    numbers: list[tuple[str, float]] = []
     for name, value in record.metrics.items():
-        all_numbers[name] = as_number(value)
+        numbers.append((name, as_number(value)))
         if isinstance(value, Proportion):
-            all_numbers |= {f"{name}.events": float(value.events), f"{name}.trials": float(value.trials)}
-    all_numbers |= {f"cost.{name}": getattr(record, name) for name in ("cpu_seconds", "wall_seconds", "peak_mib")}
-    all_numbers["cost.shared_cpu_seconds"] = float(sum(record.shared.values()))
+            numbers += [(f"{name}.events", float(value.events)), (f"{name}.trials", float(value.trials))]
+    numbers += [(f"cost.{name}", getattr(record, name)) for name in ("cpu_seconds", "wall_seconds", "peak_mib")]
+    numbers.append(("cost.shared_cpu_seconds", float(sum(record.shared.values()))))
     named: dict[str, float] = {}
-    for name, value in all_numbers.items():
+    for name, value in numbers:
         taken, count = _name(name), 2
         while taken in named:
             taken, count = f"{_name(name)[: _LONGEST_NAME - 4]}_{count}", count + 1

@@ -115,6 +115,10 @@ class Freed:
     mib: float
     in_use: int
 
+    def __str__(self) -> str:
+        busy = f"; {self.in_use} in use" if self.in_use else ""
+        return f"{self.mib:.1f} MiB, {self.pieces} piece{'s' if self.pieces != 1 else ''} of shared work{busy}"
+
 
 def free(older_than: float = 0.0, *, dry_run: bool = False) -> Freed:
     """Delete the shared work that no cell is making or using, and what killed cells left half made.

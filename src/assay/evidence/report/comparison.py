@@ -85,12 +85,16 @@ def _identical(lines: Sequence[MetricLine]) -> list[Text]:
     if not same:
         return []
     if len(same) == len(lines):
-        return [Text(f"= all {len(lines)} comparisons are identical to the last bit in every pair")]
+        return [Text(f"= identical to the last bit in every pair: all of {_count(len(lines))}")]
     arms: dict[str, list[str]] = {}
     for line in same:
         arms.setdefault(f"{line.place.arm} on {line.place.task}", []).append(line.metric)
     what = "; ".join(f"{where}: {', '.join(metrics)}" for where, metrics in arms.items())
-    return [Text(f"= identical to the last bit in every pair, {len(same)} of {len(lines)} comparisons: {what}")]
+    return [Text(f"= identical to the last bit in every pair, {len(same)} of {_count(len(lines))}: {what}")]
+
+
+def _count(comparisons: int) -> str:
+    return f"{comparisons} comparison{'s' if comparisons != 1 else ''}"
 
 
 def _cells_text(line: CellsLine) -> Text:
@@ -105,7 +109,7 @@ def _closing(compared: Compared) -> list[Text]:
     if compared.judged:
         lines.append(
             Text(
-                f"≠ holds after Holm's correction at 5 % for {compared.judged} comparisons. An interval alone excludes "
+                f"≠ holds after Holm's correction at 5 % for {_count(compared.judged)}. An interval alone excludes "
                 f"0 by chance in about {number(0.05 * compared.judged, 2)} of them where nothing differs (~).",
                 style="dim",
             )

@@ -12,7 +12,6 @@ from statistics import fmean
 from assay.errors import InputError
 from assay.evidence.record import Record
 from assay.evidence.report.claims import minus
-from assay.evidence.report.page import current
 from assay.evidence.report.terminal import MARKS, bar_text, cpu_text, failures, number
 from assay.evidence.run import Plan
 from assay.evidence.storage import Storage
@@ -33,15 +32,16 @@ def measured(storage: Storage, plan: Plan) -> str:
     name, budget = plan.study.name, str(plan.budget)
     again = f"`assay check {name} --budget {budget}` makes one"
     stored = storage.checks(study=name, budget=budget)
-    whole = [c for c in current(stored) if not (c.context or c.left_out or c.placebo)]
+    whole = [c for c in stored if not (c.context or c.left_out or c.placebo)]
     if not whole:
         raise InputError(f"storage {storage.url} has no check of {name} at budget {budget}, as it stands; {again}")
-    check = whole[0]
-    if check.identity != plan.identity:
+    same = [c for c in whole if c.identity == plan.identity]
+    if not same:
         raise InputError(
             f"storage {storage.url}: the check of {name} at budget {budget} is of other code or package versions than "
             f"those here; {again}"
         )
+    check = max(same, key=lambda c: len(c.seeds))
     records = storage.finished(check.keys)
     if len(records) < len(check.keys):
         gone = len(check.keys) - len(records)
