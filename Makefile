@@ -21,7 +21,7 @@ types: .venv/dev
 	$(BIN)/mypy
 
 unit: .venv/dev
-	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist loadgroup
+	$(ONE_THREAD) $(BIN)/pytest -n 2 --dist worksteal
 
 # The site, in site/; a link that leads nowhere is an error.
 docs: .venv/dev
