@@ -167,9 +167,8 @@ def run(
     alone = plan.study.uses_gpu and not share_gpu
     cells = plan.cells
     _forget_stale(cells, storage, fresh, retry)
-    done = storage.finished([c.key for c in cells])
-    todo = [c for c in cells if c.key not in done]
-    on_start(list(done.values()))
+    todo = _unfinished(cells, storage)
+    on_start(list(storage.finished([c.key for c in cells]).values()))
     with _sign_of_life(storage):
         try:
             lost = 0
@@ -181,10 +180,10 @@ def run(
                     if not worker_died(error) or lost == MOST_LOST:
                         raise
                     storage.release()  # a worker of the cluster died: what it had is run again
-                    held = todo
-                finished = storage.finished([c.key for c in held])
-                todo = [c for c in held if c.key not in finished]
-                if todo and not lost:
+                    todo = _unfinished(todo, storage)
+                    continue
+                todo = _unfinished(held, storage)
+                if todo:
                     on_wait(len(todo))
                     time.sleep(WAIT_SECONDS)
         finally:
@@ -275,8 +274,7 @@ def verdicts(plan: Plan, records: Sequence[Record]) -> list[Verdict]:
 def estimate_seconds(plan: Plan, storage: Storage, jobs: int) -> tuple[int, float | None]:
     """How many cells are to run, and about how long that takes by what is stored of them; ``None`` where nothing is."""
     cells = plan.cells
-    done = storage.finished([c.key for c in cells])
-    todo = [c for c in cells if c.key not in done]
+    todo = _unfinished(cells, storage)
     by_arm: dict[tuple[str, str], list[float]] = {}
     for record in storage.records(study=plan.study.name, budget=str(plan.budget)):
         by_arm.setdefault((record.task, record.arm), []).append(record.wall_seconds)
@@ -303,6 +301,11 @@ def _record(plan: Plan, cell: Cell, fields: Mapping[str, Any]) -> Record:
         seed=cell.seed, budget=cell.budget, context=plan.context, versions=plan.versions, machine=machine(),
         finished=datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"), **fields,
     )  # fmt: skip
+
+
+def _unfinished(cells: Sequence[Cell], storage: Storage) -> list[Cell]:
+    stored = storage.finished([c.key for c in cells])
+    return [c for c in cells if c.key not in stored]
 
 
 def _forget_stale(cells: Sequence[Cell], storage: Storage, fresh: bool, retry: bool) -> None:
