@@ -12,7 +12,7 @@ from packaging.requirements import Requirement
 
 from assay import __version__
 from assay.catalog import Card, cards
-from assay.evidence.fingerprint import requirements
+from assay.evidence.fingerprint import UNDECLARED, requirements
 from assay.evidence.run import usable_cores
 from assay.evidence.warm import THREAD_VARIABLES
 from assay.parts.cache import cache_folder
@@ -60,12 +60,8 @@ def print_findings(findings: dict[str, Any]) -> None:
 
 def _lines(extra: str) -> list[str]:
     if extra:
-        return requirements([extra]) + UNDECLARED.get(extra, [])
+        return requirements([extra])
     return [line for line in importlib.metadata.requires("assay") or [] if "extra ==" not in line]
-
-
-# Packages that a study uses and no extra can ask for, since they ask for old versions of others.
-UNDECLARED = {"statistics-study": ["robpy==0.0.6"]}
 
 
 def _package(line: str, extra: str) -> dict[str, Any]:
@@ -74,7 +70,7 @@ def _package(line: str, extra: str) -> dict[str, Any]:
         found = importlib.metadata.version(wanted.name)
     except importlib.metadata.PackageNotFoundError:
         found = ""
-    options = "--no-deps " if line in UNDECLARED.get(extra, []) else ""
+    options = "--no-deps " if line in UNDECLARED.get(extra, ()) else ""
     return {
         "name": wanted.name,
         "wanted": str(wanted.specifier),

@@ -16,6 +16,7 @@ from trimmed_mean.study import STUDY
 
 from assay.errors import InputError
 from assay.evidence import engine as engines
+from assay.evidence.check import prepare
 from assay.evidence.engine import connect
 from assay.evidence.run import plan, run
 from assay.evidence.storage import Storage
@@ -105,6 +106,16 @@ def test_the_same_seeds_give_the_same_metrics_as_here(name, request, tmp_path):
     assert {r.status for r in there} == {"ok"}, there
     assert [(r.key, r.metrics) for r in there] == [(r.key, r.metrics) for r in here]
     assert again == []
+
+
+def test_a_file_of_yours_is_found_by_workers_in_another_folder(dask, tmp_path, monkeypatch):
+    numbers = "\n".join(f"{i % 7},{i % 5}" for i in range(60))
+    (tmp_path / "mine.csv").write_text(f"a,b\n{numbers}\n")
+    monkeypatch.chdir(tmp_path)
+    planned = prepare(STUDY, card_module="trimmed_mean", budget="smoke", seeds=1, brought={"data": Path("mine.csv")})
+    with Storage(f"sqlite:///{tmp_path}/x.db") as storage, connect("dask", dask) as engine:
+        records = run(planned, storage, jobs=2, engine=engine)
+    assert {r.status for r in records} == {"ok"}, records
 
 
 @pytest.mark.parametrize("name", ["dask", "ray"])

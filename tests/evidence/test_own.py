@@ -1,5 +1,6 @@
 import dataclasses
 import os
+import re
 
 import pytest
 
@@ -80,6 +81,20 @@ def test_the_cost_ratio_counts_shared_work():
     # (2 + 1 shared) / 1
     assert cost_ratio(records({"A": (1, 0)}, {"A": (1, 0)}), "m", "mine") == pytest.approx(3)
     assert words({"A": (9, 0.1)}, {"A": (1, 0.1)}).endswith("m takes 3 times the CPU time of mine.")
+
+
+def test_a_better_arm_of_the_study_is_named():
+    extended = with_arms(
+        dataclasses.replace(study(tasks=("A",)), arms=(*study().arms, Arm("top", nothing, "ceiling"))),
+        [Arm("mine", UserArm("x", "f", "/"), "baseline", "yours: x:f")],
+    )
+    made = records({"A": (9, 0.1)}, {"A": (1, 0.1)})
+    for arm, level in (("b", 9.5), ("top", 12.0)):
+        made += [dataclasses.replace(r, key=arm + r.key, arm=arm, metrics={"quality": level}) for r in made[:6]]
+    (claim,) = extended.claims
+    line = decision(extended, "mine", judge(claim, extended, made, Budget.QUICK, SEEDS), made)
+    assert line.startswith("Switch: m beats mine")
+    assert re.search(r"On average b, a baseline arm, does better there: 9\.5 against [\d.]+ of m\.$", line)
 
 
 def test_failed_cells_leave_it_open():

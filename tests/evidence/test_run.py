@@ -13,6 +13,7 @@ import pytest
 from assay.errors import InputError
 from assay.evidence.claim import higher, holds
 from assay.evidence.engine import Engine
+from assay.evidence.fingerprint import stamp
 from assay.evidence.record import Proportion
 from assay.evidence.run import estimate_seconds, plan, run, verdicts
 from assay.evidence.storage import Storage
@@ -287,6 +288,10 @@ def test_a_study_must_be_consistent():
         ({"arms": (arm, arm)}, "twice"),
         ({"tasks": (task, task)}, "twice"),
         ({"arms": (Arm("b", hostile.honest, "baseline"),)}, "exactly one arm"),
+        ({"better": "Higher"}, "better must be"),
+        ({"seeds": {Budget.QUICK: 3}}, "seeds must be given for"),
+        ({"arms": (arm, Arm("b", hostile.honest, "bseline"))}, "role 'bseline'"),
+        ({"arms": (arm, Arm("b", hostile.honest, "baseline", tasks=("typo",)))}, "no task 'typo'"),
         ({"claims": (higher("value", "m", than="ghost"),)}, "no arm 'ghost'"),
         ({"claims": (higher("value", "m", than="m", tasks="ghost"),)}, "no task 'ghost'"),
     ]:
@@ -312,3 +317,25 @@ def test_cpu_seconds_count_the_processes_that_an_arm_uses(storage):
     )  # fmt: skip
     records = run(plan(study, seeds=2), storage)
     assert all(0.9 < record.cpu_seconds < 4 for record in records), records
+
+
+def test_a_file_that_changes_during_a_run_ends_it_and_is_not_stored(storage, tmp_path):
+    data = tmp_path / "data.csv"
+    data.write_text("1")
+
+    def rewrite(given, seed, budget):
+        if seed_number(given) == 1001:
+            data.write_text("22")
+        return 1.0
+
+    def seed_number(given):
+        return given["seed"]
+
+    study = Study(
+        name="changing", tasks=(Task("t", hostile.load, hostile.score),), arms=(Arm("m", rewrite, "method"),),
+        claims=(), primary="value", better="higher",
+    )  # fmt: skip
+    planned = dataclasses.replace(plan(study, seeds=3), stamps={data: stamp(data)})
+    with pytest.raises(InputError, match="changed while it was being checked"):
+        run(planned, storage)
+    assert [r.seed for r in storage.records()] == [1000]

@@ -16,7 +16,7 @@ from typing import Any
 from rich.text import Text
 
 from assay.evidence import own
-from assay.evidence.fingerprint import code_fingerprint, package_versions
+from assay.evidence.fingerprint import code_fingerprint, package_versions, stamp
 from assay.evidence.placebo import placebo as with_placebo
 from assay.evidence.placebo import placebo_alarm, placebo_line
 from assay.evidence.record import Record
@@ -100,6 +100,7 @@ def prepare(
 ) -> Plan:
     """The plan of a study with what the user brought, on the chosen tasks and arms."""
     brought = brought or {}
+    stamps = {path: stamp(path) for path in (p.resolve() for p in brought.values()) if path.exists()}
     study = own.on_own(study, brought)
     study = own.with_arms(study, own_arms)
     if tasks or arms:
@@ -124,14 +125,16 @@ def prepare(
     words += [word for kind, path in brought.items() for word in (f"--{kind}", str(path))]
     words += [word for arm in own_arms for word in ("--with", f"{arm.name}={arm.what.removeprefix('yours: ')}")]
     words += [word for option, names in (("--task", tasks), ("--arm", arms)) for n in names for word in (option, n)]
-    return dataclasses.replace(made, placebo=placebo, command=shlex.join(words + ["--placebo"] * placebo))
+    return dataclasses.replace(
+        made, stamps=stamps, placebo=placebo, command=shlex.join(words + ["--placebo"] * placebo)
+    )
 
 
 def check_plan(plan: Plan, storage: Storage, *, quiet: bool = False, **options: Any) -> Checked:
     """Run a plan with live progress, judge its claims and print the result; ``options`` are those of ``run``."""
     out, live = wide_console(quiet=quiet), wide_console(stderr=True, quiet=quiet)
     count = len(plan.cells)
-    size = f"{count} cell{'s' if count != 1 else ''} of {_sizes(plan)}"
+    size = f"{count} cell{'s' if count != 1 else ''} ({_sizes(plan)})"
     live.print(f"{plan.study.name}, budget {plan.budget}: {size}{f'; {plan.context}' if plan.context else ''}")
     with _progress(live, plan) as told:
         records = run(plan, storage, **told, **options)
@@ -180,7 +183,7 @@ def _sizes(plan: Plan) -> str:
     pairs = plan.study.pairs(plan.budget)
     tasks, arms = len({t.name for t, _ in pairs}), len({a.name for _, a in pairs})
     counts = ((tasks, "task"), (arms, "arm"), (len(plan.seeds), "seed"))
-    return " × ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counts)
+    return ", ".join(f"{n} {what}{'s' if n != 1 else ''}" for n, what in counts)
 
 
 @contextmanager

@@ -14,6 +14,10 @@ from collections.abc import Iterable, Iterator
 from functools import lru_cache
 from pathlib import Path
 
+# Packages that a study uses and no extra can ask for, since they ask for old versions of others; they are installed
+# with --no-deps.
+UNDECLARED = {"statistics-study": ("robpy==0.0.6",)}
+
 # Packages whose version can change any method's numbers.
 ALWAYS = ("numpy", "scipy", "scikit-learn", "pandas")
 
@@ -30,7 +34,7 @@ def digest(*parts: object) -> str:
 def code_fingerprint(module: str) -> str:
     """The content of a study's room and of all modules of the same package that it imports, directly or not.
 
-    The engine (``assay.evidence``) is left out: how verdicts are made and shown does not change what a cell gives.
+    Of the engine only what runs a cell counts: how verdicts are made and shown does not change what a cell gives.
     """
     spec = importlib.util.find_spec(module)
     if spec is None or spec.origin is None:
@@ -41,7 +45,13 @@ def code_fingerprint(module: str) -> str:
     base = Path(package.submodule_search_locations[0]).parent if package.submodule_search_locations else None
     start = Path(spec.origin)
     room = sorted(start.parent.glob("**/*.py")) if base else [start]
-    return _digest_of(_with_imports(room, base or start.parent))
+    return _digest_of([*_with_imports(room, base or start.parent), ENGINE / "cell.py"], base)
+
+
+def stamp(path: Path) -> str:
+    """What changes when a file, or a file of a folder, is written: quicker to see than its content."""
+    files = [path] if path.is_file() else sorted(p for p in path.rglob("*") if p.is_file())
+    return digest([[str(p), p.stat().st_mtime_ns, p.stat().st_size] for p in files])
 
 
 def file_fingerprint(path: Path) -> str:
@@ -75,7 +85,7 @@ def package_versions(extras: Iterable[str] = ()) -> dict[str, str]:
 
 
 def requirements(extras: Iterable[str]) -> list[str]:
-    """What assay's own metadata ask for under these extras, as requirement lines without the marker."""
+    """What is needed under these extras, as requirement lines without the marker."""
     wanted = set(extras)
     lines = importlib.metadata.requires("assay") or []
     found = []
@@ -84,7 +94,7 @@ def requirements(extras: Iterable[str]) -> list[str]:
         extra = re.search(r"extra\s*==\s*['\"]([^'\"]+)['\"]", marker)
         if extra and extra.group(1) in wanted:
             found.append(requirement.strip())
-    return found
+    return found + [line for extra in sorted(wanted) for line in UNDECLARED.get(extra, ())]
 
 
 @lru_cache(maxsize=1)

@@ -112,14 +112,22 @@ def with_arms(study: Study, arms: Sequence[Arm]) -> Study:
     for arm in arms:
         if arm.name in {a.name for a in study.arms}:
             raise InputError(f"--with {arm.name}=…: {study.name} has an arm of that name; choose another")
+    # What is asked of a user's arm is the primary metric; a control may ask for something else.
+    tasks = _decisive(study)
+    arms = [dataclasses.replace(arm, tasks=tasks) for arm in arms]
     return dataclasses.replace(
         study, arms=(*study.arms, *arms), claims=(*study.claims, *(decision_claim(study, arm.name) for arm in arms))
     )
 
 
+def _decisive(study: Study) -> tuple[str, ...]:
+    """The tasks on which one decides: all that are no controls, or all where there are only controls."""
+    return tuple(t.name for t in study.tasks if not t.control) or tuple(t.name for t in study.tasks)
+
+
 def decision_claim(study: Study, name: str) -> Claim:
     """That the method is better than the arm ``name`` on the primary metric, on every task that is no control."""
-    tasks = [t.name for t in study.tasks if not t.control] or [t.name for t in study.tasks]
+    tasks = _decisive(study)
     form = higher if study.better == "higher" else lower
     return form(
         study.primary, study.method.name, than=name, tasks=tasks, says=f"{study.method.name} beats {name} (yours)"
@@ -137,7 +145,9 @@ def on_own(study: Study, brought: Mapping[str, Path]) -> Study:
         if not (path.is_file() or path.is_dir()):
             # A pipe could be read once only, and each cell reads what it needs.
             raise InputError(f"--{kind} {path} must be a file or a folder, not a pipe or a device")
-    return study.own(brought) if brought and study.own is not None else study
+    if not brought or study.own is None:
+        return study
+    return study.own({kind: path.resolve() for kind, path in brought.items()})  # a cluster's workers are elsewhere
 
 
 def content(brought: Mapping[str, Path]) -> dict[str, str]:
@@ -170,11 +180,32 @@ def cost_ratio(records: Iterable[Record], arm: str, other: str) -> float | None:
     return math.exp(sum(math.log(seconds[arm][p] / seconds[other][p]) for p in pairs) / len(pairs))
 
 
+def _rival(study: Study, verdict: Verdict, records: Sequence[Record]) -> str:
+    """The arm of the study that does best where the decision was made, if that is not the method."""
+    values: dict[str, list[float]] = {}
+    for record in records:
+        value = record.metrics.get(study.primary)
+        if isinstance(value, int | float) and record.task in (verdict.claim.tasks or (record.task,)):
+            values.setdefault(record.arm, []).append(float(value))
+    sign = 1 if study.better == "higher" else -1
+    contenders = [a for a in study.arms if a.name in values and a.role != "ceiling" and users_function(a) is None]
+    means = {arm.name: sum(values[arm.name]) / len(values[arm.name]) for arm in contenders}
+    best = max(means, key=lambda arm: sign * means[arm], default="")
+    if best in ("", study.method.name) or sign * means[best] <= sign * means.get(study.method.name, math.inf * sign):
+        return ""
+    theirs, ours = means[best], means[study.method.name]
+    role = study.arm(best).role
+    return (
+        f" On average {best}, a {role} arm, does better there: {theirs:.4g} against {ours:.4g} of {study.method.name}."
+    )
+
+
 def decision(study: Study, name: str, verdict: Verdict, records: Sequence[Record]) -> str:
-    """In plain words: should the user switch from their arm to the method, and at what cost?"""
+    """In plain words: should the user switch from their arm to the method, at what cost, and is there a better one?"""
     method = study.method.name
     ratio = cost_ratio(records, method, name)
     cost = f" {method} takes {ratio:.2g} times the CPU time of {name}." if ratio is not None else ""
+    cost += _rival(study, verdict, records)
     won = [p.task for p in verdict.parts if p.outcome == Outcome.SUPPORTED]
     lost = [p.task for p in verdict.parts if p.outcome == Outcome.NOT_SUPPORTED]
     size = f"{verdict.estimate:+.3g} {study.primary}" if verdict.estimate is not None else ""

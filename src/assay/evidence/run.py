@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 import psutil
@@ -23,7 +24,7 @@ from assay.errors import InputError
 from assay.evidence import warm
 from assay.evidence.cell import run_cell
 from assay.evidence.engine import LOCAL, Engine, worker_died
-from assay.evidence.fingerprint import digest, machine
+from assay.evidence.fingerprint import digest, machine, stamp
 from assay.evidence.gpu import one_gpu
 from assay.evidence.own import arm_content, users_function
 from assay.evidence.record import Cell, Record
@@ -49,8 +50,8 @@ class Plan:
     """What is to be run: a study at a budget and some seeds, and everything that names its records.
 
     ``context`` tells people what the user added, ``content`` are the fingerprints of the user's files, ``versions``
-    the package versions that count, ``command`` is the command line that does it again, and ``placebo`` tells that
-    each claim's opponent stands in the method's place.
+    the package versions that count, ``command`` is the command line that does it again, ``placebo`` tells that each
+    claim's opponent stands in the method's place, and ``stamps`` show whether the user's files have changed.
     """
 
     study: Study
@@ -62,6 +63,14 @@ class Plan:
     versions: Mapping[str, str] = field(default_factory=dict)
     command: str = ""
     placebo: bool = False
+    stamps: Mapping[Path, str] = field(default_factory=dict)
+
+    def require_unchanged(self) -> None:
+        """Raise ``InputError`` if a file of the user's was written since the plan was made."""
+        for path, before in self.stamps.items():
+            if not path.exists() or stamp(path) != before:
+                # What ran on the new content must not be stored as if it had run on the old.
+                raise InputError(f"{path} changed while it was being checked; run the check again")
 
     @property
     def cells(self) -> list[Cell]:
@@ -224,6 +233,7 @@ def run_leased(
         work = Parallel(n_jobs=jobs, batch_size=1, pre_dispatch=jobs, return_as="generator_unordered")
     try:
         for cell, fields in work(leased()):
+            plan.require_unchanged()
             record = _record(plan, cell, fields)
             if storage.finish(record):
                 on_record(record)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar, get_args
 
 from assay.errors import InputError
 from assay.evidence.claim import Claim
@@ -16,6 +16,7 @@ from assay.evidence.record import Proportion
 __all__ = ["Arm", "Budget", "Proportion", "Study", "Task"]
 
 Role = Literal["method", "baseline", "trivial", "ablation", "ceiling"]
+ROLES: tuple[str, ...] = get_args(Role)
 
 
 class Budget(StrEnum):
@@ -143,10 +144,22 @@ class Study:
         claims = tuple(c if c.arm else dataclasses.replace(c, arm=methods[0]) for c in self.claims)
         object.__setattr__(self, "claims", claims)
         known_arms, known_tasks = {a.name for a in self.arms}, {t.name for t in self.tasks}
+        if self.better not in ("higher", "lower"):
+            raise ValueError(f"study {self.name}: better must be 'higher' or 'lower', got {self.better!r}")
+        if set(self.seeds) != set(Budget):
+            raise ValueError(f"study {self.name}: seeds must be given for {', '.join(Budget)}, got {list(self.seeds)}")
+        for arm in self.arms:
+            if arm.role not in ROLES:
+                raise ValueError(
+                    f"study {self.name}: the role {arm.role!r} of {arm.name} is none of {', '.join(ROLES)}"
+                )
+            unknown = [task for task in arm.tasks or () if task not in known_tasks]
+            if unknown:
+                raise ValueError(f"study {self.name}: {arm.name} runs on no task {unknown[0]!r}")
         for claim in claims:
-            for arm in (claim.arm, *claim.others):
-                if arm not in known_arms:
-                    raise ValueError(f"study {self.name}: the claim {claim.name!r} speaks of no arm {arm!r}")
+            for name in (claim.arm, *claim.others):
+                if name not in known_arms:
+                    raise ValueError(f"study {self.name}: the claim {claim.name!r} speaks of no arm {name!r}")
             for task in claim.tasks or ():
                 if task not in known_tasks:
                     raise ValueError(f"study {self.name}: the claim {claim.name!r} speaks of no task {task!r}")
