@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import gc
-import re
-import resource
 import sys
 import sysconfig
 import time
@@ -16,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import psutil
 from threadpoolctl import threadpool_limits
 
 from assay.errors import EndpointError, MissingPart, one_line
+from assay.evidence.cost import PeakMemory, cpu_seconds
 from assay.evidence.record import Proportion
 from assay.evidence.shared import watch_shared
 from assay.evidence.study import Budget, Study
@@ -45,11 +42,11 @@ def run_cell(
             _load(arm.run)
             _tidy_up()
             memory = PeakMemory()
-            wall, cpu, aside = time.perf_counter(), _cpu_seconds(), (work.wall_here, work.cpu_here)
+            wall, cpu, aside = time.perf_counter(), cpu_seconds(), (work.wall_here, work.cpu_here)
             output = arm.run(given, arm_seed(seed), budget)
             costs = {
                 "wall_seconds": time.perf_counter() - wall - (work.wall_here - aside[0]),
-                "cpu_seconds": _cpu_seconds() - cpu - (work.cpu_here - aside[1]),
+                "cpu_seconds": cpu_seconds() - cpu - (work.cpu_here - aside[1]),
                 "peak_mib": memory.risen_mib(),
             }
             stage = "its output cannot be scored"
@@ -112,42 +109,3 @@ def _place(error: BaseException) -> str:
     libraries = (sysconfig.get_path("purelib"), sysconfig.get_path("stdlib"), str(Path(__file__).parent))
     frames = [f for f in traceback.extract_tb(error.__traceback__) if not f.filename.startswith((*libraries, "<"))]
     return f" ({Path(frames[-1].filename).name}:{frames[-1].lineno})" if frames else ""
-
-
-def _cpu_seconds() -> float:
-    """CPU seconds of this process with all its threads, of the processes that it has waited for, and of those alive."""
-    ended = resource.getrusage(resource.RUSAGE_CHILDREN)
-    total = time.process_time() + ended.ru_utime + ended.ru_stime
-    for child in psutil.Process().children(recursive=True):
-        with contextlib.suppress(psutil.Error):
-            times = child.cpu_times()
-            total += times.user + times.system
-    return total
-
-
-class PeakMemory:
-    """How far resident memory rises above its present level.
-
-    Linux keeps a high-water mark that a process can reset, so nothing is missed between samples. Elsewhere (macOS)
-    the mark cannot be reset: what is reported is the rise of the maximum, a lower bound.
-    """
-
-    def __init__(self) -> None:
-        try:
-            Path("/proc/self/clear_refs").write_text("5")
-            self._resets = True
-        except OSError:
-            self._resets = False
-        self._start = psutil.Process().memory_info().rss / 2**20 if self._resets else self._peak()
-
-    def risen_mib(self) -> float:
-        """The rise so far, in MiB."""
-        return max(0.0, self._peak() - self._start)
-
-    def _peak(self) -> float:
-        if self._resets:
-            mark = re.search(r"VmHWM:\s+(\d+) kB", Path("/proc/self/status").read_text())
-            if mark:
-                return int(mark.group(1)) / 1024
-        unit = 2**20 if sys.platform == "darwin" else 2**10
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / unit

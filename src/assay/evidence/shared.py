@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO, Any
 
+from assay.evidence.cost import cpu_seconds
 from assay.parts.cache import cache_folder
 
 COST = "cost.json"
@@ -72,14 +73,14 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
     root = cache_folder() / "shared"
     root.mkdir(parents=True, exist_ok=True)
-    folder, wall, cpu = root / name, time.perf_counter(), time.process_time()
+    folder, wall, cpu = root / name, time.perf_counter(), cpu_seconds()
     with (root / f"{name}.lock").open("w") as lock:
         _make_sure(folder, make, lock)
         if _cell.get() is not None and name not in work.used:
             # A descriptor of its own keeps the lock when this file is closed.
             work.in_use.callback(os.close, os.dup(lock.fileno()))
     work.wall_here += time.perf_counter() - wall
-    work.cpu_here += time.process_time() - cpu
+    work.cpu_here += cpu_seconds() - cpu
     work.used[name] = float(json.loads((folder / COST).read_text())["cpu_seconds"])
     return folder
 
@@ -100,9 +101,9 @@ def _make(folder: Path, make: Callable[[Path], object]) -> None:
     under_way = folder.with_suffix(".part")
     shutil.rmtree(under_way, ignore_errors=True)  # left by a process that was killed
     under_way.mkdir()
-    cpu, wall = time.process_time(), time.perf_counter()
+    cpu, wall = cpu_seconds(), time.perf_counter()
     make(under_way)
-    cost = {"cpu_seconds": time.process_time() - cpu, "wall_seconds": time.perf_counter() - wall}
+    cost = {"cpu_seconds": cpu_seconds() - cpu, "wall_seconds": time.perf_counter() - wall}
     (under_way / COST).write_text(json.dumps(cost))
     os.rename(under_way, folder)
 
