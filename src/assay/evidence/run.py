@@ -12,6 +12,7 @@ import datetime
 import os
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -178,7 +179,9 @@ def run(
     _forget_stale(cells, storage, fresh, retry)
     todo = _unfinished(cells, storage)
     on_start(list(storage.finished([c.key for c in cells]).values()))
-    with _sign_of_life(storage):
+    with _sign_of_life(storage), warnings.catch_warnings():
+        # joblib's word on work that an ended run leaves undone.
+        warnings.filterwarnings("ignore", message=r"\d+ tasks (which|have)", category=UserWarning)
         try:
             lost = 0
             while todo:
@@ -217,7 +220,6 @@ def run_leased(
     """Run and store every cell that can be leased; return those that another run holds."""
     held: list[Cell] = []
     trouble: list[Exception] = []
-
     def leased() -> Iterator[Any]:
         # joblib draws from this in a thread of its own, where an exception would be lost.
         try:
