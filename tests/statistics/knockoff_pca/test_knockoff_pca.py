@@ -210,6 +210,34 @@ def test_scale_does_not_count(power):
     same(KnockoffPCA(2).fit(BASE * 10**power), FITTED.components_, scale=10**power)
 
 
+@pytest.mark.parametrize("scale", [1e-150, 1e-80, 1e75, 1e150])
+@pytest.mark.parametrize(("center", "removal"), [("robust", "recentre"), ("array", "drop")])
+def test_very_large_and_small_units(scale, center, removal):
+    known = BASE[~BASE_SHIFTED].mean(axis=0)
+    plain, scaled = (
+        KnockoffPCA(2, center=known * a if center == "array" else center, removal=removal).fit(BASE * a)
+        for a in (1.0, scale)
+    )
+    assert plain.report_["moved"].any()
+    for report, expected in zip(scaled.rounds_, plain.rounds_, strict=True):
+        report = report.copy()
+        for _ in range(2):  # the square of the unit may not be a number of its own
+            report[["eigenvalue", "knockoff_eigenvalue"]] /= scale
+        pd.testing.assert_frame_equal(report, expected, rtol=1e-6)
+    np.testing.assert_array_equal(scaled.labels_, plain.labels_)
+    np.testing.assert_allclose(scaled.components_, plain.components_, atol=1e-9)
+    np.testing.assert_allclose(scaled.shifts_ / scale, plain.shifts_, atol=1e-9)
+    np.testing.assert_allclose(scaled.explained_variance_ratio_, plain.explained_variance_ratio_)
+    for name in ("explained_variance_", "noise_variance_", "edge_"):
+        np.testing.assert_allclose(getattr(scaled, name) / scale / scale, getattr(plain, name), err_msg=name)
+    for name in ("eigenvalues", "knockoff_eigenvalues", "knockoff_spike"):
+        value = getattr(scaled.spectrum_, name) / scale / scale
+        np.testing.assert_allclose(value, getattr(plain.spectrum_, name), err_msg=name)
+    for name in ("kappa", "scores", "centre"):
+        value = getattr(scaled.spectrum_, name) / scale
+        np.testing.assert_allclose(value, getattr(plain.spectrum_, name), atol=1e-8, err_msg=name)
+
+
 @settings(max_examples=25, deadline=None)
 @given(
     n=st.integers(10, 60),
@@ -337,6 +365,13 @@ def test_sparse_tables_are_refused():
         ({"alpha": 0}, "alpha"),
         ({"alpha": 1}, "alpha"),
         ({"alpha": np.nan}, "alpha"),
+        ({"alpha": "0.01"}, "alpha must be a number"),
+        ({"alpha": None}, "alpha must be a number"),
+        ({"bic_margin": "2"}, "bic_margin must be a finite number"),
+        ({"bic_margin": None}, "bic_margin"),
+        ({"bic_margin": np.nan}, "bic_margin"),
+        ({"min_fraction": "1 %"}, "min_fraction must be a number"),
+        ({"min_fraction": np.nan}, "min_fraction"),
         ({"removal": "delete"}, "removal"),
         ({"center": "mean"}, "center"),
         ({"center": np.zeros(4)}, r"center.*shape \(5,\)"),
@@ -348,6 +383,8 @@ def test_sparse_tables_are_refused():
         ({"n_components": 6}, "n_components"),
         ({"n_components": 0}, "n_components"),
         ({"n_components": 1.5}, "n_components"),
+        ({"n_components": True}, "n_components"),
+        ({"k_max": True}, "k_max"),
     ],
 )
 def test_bad_parameters(parameters, message):

@@ -189,24 +189,51 @@ def test_a_study_can_be_sent_to_a_worker():
 def test_own_table(tmp_path):
     X, digit = load_digits(return_X_y=True)
     path = tmp_path / "threes.csv"
-    pd.DataFrame(X[digit == 3]).to_csv(path)
+    X = X[digit == 3]
+    pd.DataFrame(X).to_csv(path)
     study = own({"data": path})
-    (task,) = study.tasks
-    given, hidden = task.load(0, Budget.QUICK)
-    assert given.X.shape == (183, 64)
-    assert "injected" in task.name + task.what
+    assert [t.name for t in study.tasks] == ["injected-0.5", "injected-1", "injected-1.5"]
+    first = np.linalg.eigvalsh(np.cov(X.T, bias=True))[-1]
+    for task, strength in zip(study.tasks, (0.5, 1.0, 1.5), strict=True):
+        given, hidden = task.load(0, Budget.QUICK)
+        assert given.X.shape == (183, 64)
+        assert f"{strength:g} times the variance of its first component" in task.what
+        length = np.linalg.norm(given.X - X, axis=1).max()
+        assert 0.12 * 0.88 * length**2 == pytest.approx(strength * first)
+        assert hidden.shifted.sum() == 22
     scores = {
         a.name: task.score(a.run(given, 0, Budget.QUICK), hidden)["alignment"]
         for t, a in study.pairs(Budget.QUICK)
-        if a.name in ("pca", "oracle", "knockoff")
+        if t is task and a.name in ("pca", "oracle", "knockoff")
     }
     assert scores["oracle"] > 95
     assert scores["oracle"] >= scores["knockoff"] - 1e-6
     assert scores["pca"] < 80
     assert pickle.loads(pickle.dumps(study)).name == "knockoff-pca"
-    small = tmp_path / "small.csv"
-    pd.DataFrame(X[:20, :2]).to_csv(small)
-    with pytest.raises(InputError, match="at least 25 and 3"):
-        own({"data": small})
     with pytest.raises(InputError, match="takes a table"):
         own({"model": path})
+
+
+def test_an_own_table_is_judged_on_every_strength_against_the_strong_baselines(tmp_path):
+    np.save(tmp_path / "own.npy", np.random.default_rng(0).standard_normal((38, 3)))
+    study = own({"data": tmp_path / "own.npy"})
+    assert all(claim.tasks is None for claim in study.claims)
+    assert {other for claim in study.claims for other in claim.others} == {
+        "pca",
+        "pca-drop-first",
+        "trimmed",
+        "gmm",
+        "oracle",
+    }
+    assert "T5" not in study.contract + str(study.metrics)
+    assert "T0" not in study.contract + str(study.metrics)
+    # The smallest table has the smallest group that can be found.
+    assert study.tasks[0].load(0, SMOKE)[1].shifted.sum() == 5
+
+
+@pytest.mark.parametrize("shape", [(37, 5), (38, 2)])
+def test_an_own_table_needs_38_rows_and_3_columns(tmp_path, shape):
+    np.save(tmp_path / "small.npy", np.random.default_rng(0).standard_normal(shape))
+    with pytest.raises(InputError, match="at least 38 and 3: it shifts 12 % of the rows, and fewer than 5"):
+        own({"data": tmp_path / "small.npy"})
+    assert "38 × 3" in STUDY.accepts["data"]

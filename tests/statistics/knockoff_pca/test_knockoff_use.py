@@ -87,6 +87,30 @@ def test_options(tmp_path):
     assert pd.read_csv(out / "scores.csv")["id"].tolist() == FRAME.index.tolist()
 
 
+def test_the_report_says_what_could_be_missed(tmp_path):
+    for n, few in ((37, True), (120, False), (800, False)):
+        rng = np.random.default_rng(0)
+        np.save(tmp_path / "in.npy", rng.standard_normal((n, 20)) * [5, *[1] * 19])
+        assert run(tmp_path / "in.npy", "-o", tmp_path / "out").exit_code == 0
+        text = (tmp_path / "out" / "report.md").read_text()
+        missed = text.split("## What could be missed")[1].split("\n## ")[0]
+        assert f"fewer than {8 if n == 800 else 5} rows" in missed
+        assert "strong as a covariance component" in missed
+        assert ("fewer than 38" in missed) == few
+        assert "--standardise" not in text
+
+
+def test_a_column_with_nearly_all_the_variance_is_noted(tmp_path):
+    frame = FRAME.copy()
+    frame["weight in mg"] = 1e6 * np.random.default_rng(0).standard_normal(120)
+    frame.to_csv(tmp_path / "in.csv")
+    run(tmp_path / "in.csv", "-o", tmp_path / "a")
+    run(tmp_path / "in.csv", "-o", tmp_path / "b", "--standardise")
+    words = "the column 'weight in mg' holds 100.0 % of the total variance"
+    assert words in (tmp_path / "a" / "report.md").read_text()
+    assert words not in (tmp_path / "b" / "report.md").read_text()
+
+
 def written(tmp_path, name, content):
     path = tmp_path / name
     path.write_bytes(content)
@@ -96,10 +120,18 @@ def written(tmp_path, name, content):
 @pytest.mark.parametrize(
     ("name", "content", "message"),
     [
-        ("a.csv", b"x,who,y\n1,ann,2\n3,bob,4\n", r"1 of 3 columns are not numbers: 'who'; --index 'who'"),
-        ("a.csv", b"x,p,q\n1,a,b\n2,c,d\n", r"2 of 3 columns are not numbers: 'p', 'q'; take them out"),
+        (
+            "a.csv",
+            b"x,who,y\n1,ann,2\n3,bob,4\n",
+            r"of 3 columns are not numbers: 'who'; drop the column first \(assay use has --index\)",
+        ),
+        ("a.csv", b"x,p,q\n1,a,b\n2,c,d\n", r"2 of 3 columns are not numbers: 'p', 'q'; drop them first"),
         ("a.csv", b"x,y\n1,\n2,3\n", r"1 columns have missing or infinite values, in 1 of 2 rows: 'y'"),
-        ("a.csv", b"x,y\n1,2\n3,4,5,6\n", "cannot be read as a table"),
+        ("a.csv", b"x,y\n1,2\n3,4,5,6\n", "cannot be read as a table: its first line has 2 fields, line 3 has 4"),
+        ("a.csv", b"x,y\n9,1,2\n8,3,4\n", "its first line has 2 fields, line 2 has 3; give every column a name"),
+        ("a.csv", b",x,y\n9,1,2,5\n8,3,4,5\n", "its first line has 3 fields, line 2 has 4"),
+        ("a.csv", b"x,y\n" + b"1,2\n" * 99 + b"1,2,3\n", "cannot be read as a table"),
+        ("a.csv", b"x,y\n" + b"1,2,\n" * 99 + b"1,2,3\n", "cannot be read as a table"),
         ("a.csv", b"", "cannot be read as a table"),
         ("a.csv", b"x,y\n", "0 rows"),
         ("a.csv", b"\xff\xfe\x00\x01", "cannot be read as a table"),
@@ -111,6 +143,31 @@ def written(tmp_path, name, content):
 def test_bad_files(tmp_path, name, content, message):
     with pytest.raises(InputError, match=message):
         read_table(written(tmp_path, name, content))
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "columns"),
+    [
+        ("a.csv", b"x,y\n1.5,2,\n-3.5,4,\n", ["x", "y"]),
+        ("a.csv", b"x,y,\n1.5,2,\n-3.5,4,\n", ["x", "y"]),
+        ("a.csv", b"1.5,2,\n-3.5,4,\n", ["column0", "column1"]),
+        ("a.csv", b",x,y\nann,1.5,2,\nbob,-3.5,4,\n", ["x", "y"]),
+        ("a.csv", b"x;y\n1,5;2\n-3,5;4\n", ["x", "y"]),
+        ("a.csv", b"x;y;\n1,5;2;\n-3,5;4;\n", ["x", "y"]),
+        ("a.csv", b"1,5;2\n-3,5;4\n", ["column0", "column1"]),
+        ("a.csv", b"x;y\n1.5;2\n-3.5;4\n", ["x", "y"]),
+        ("a.csv", b"\xef\xbb\xbfx\ty\n1.5\t2\n-3.5\t4\n", ["x", "y"]),
+        ("a.csv", b'"x, the first",y\n1.5,2\n-3.5,4\n', ["x, the first", "y"]),
+        ("a.tsv", b"x\ty\n1,5\t2\n-3,5\t4\n", ["x", "y"]),
+        ("a.txt", b"x,y\n1.5,2\n-3.5,4\n", ["x", "y"]),
+    ],
+)
+def test_separators_are_recognised(tmp_path, name, content, columns):
+    table = read_table(written(tmp_path, name, content))
+    assert list(table.numbers.columns) == columns
+    np.testing.assert_array_equal(table.numbers, [[1.5, 2], [-3.5, 4]])
+    unusual = b";" in content or name == "a.txt" or (b"\t" in content) == (name == "a.csv") or b"1,5\t" in content
+    assert any("separated by" in note for note in table.notes) == unusual
 
 
 def test_pickles_and_other_shapes_are_refused(tmp_path):

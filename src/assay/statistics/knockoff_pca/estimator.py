@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numbers
 import warnings
+from dataclasses import replace
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -144,7 +145,10 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
 
         mean = X.mean(axis=0)
         Y = X - mean
-        varying = _varying_columns(Y, mean)
+        # Squares of very large or small numbers leave the range of float64; of Y / scale they cannot.
+        scale = _power_of_two(np.abs(Y).max())
+        Y /= scale
+        varying = _varying_columns(Y, mean / scale)
         if varying == 0:
             raise ValueError("no variance: every column of X is constant")
         k = min(self.k_max, n - 1, varying)
@@ -159,11 +163,13 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             if not self.rounds_:
                 # Group means taken out later change a few of the many eigenvalues behind the noise level.
                 edge = noise_edge(eigen.bulk, eigen.n_bulk, varying)
-            spectrum = _spectrum(eigen, k, scores, None if known is None else known - mean)
+            spectrum = _spectrum(eigen, k, scores, None if known is None else (known - mean) / scale)
             examined = int(np.sum(eigen.values[:k] > edge))
             report, groups = self._examine(spectrum, examined, known is not None)
             if not self.rounds_:
-                self.spectrum_, self.edge_ = spectrum, edge
+                self.spectrum_, self.edge_ = _in_units(spectrum, scale), edge * scale * scale
+            report[["eigenvalue", "knockoff_eigenvalue"]] *= scale
+            report[["eigenvalue", "knockoff_eigenvalue"]] *= scale
             self.rounds_.append(report)
             moved = np.flatnonzero(report["moved"])
             if len(moved) == 0 or self.removal == "drop":
@@ -179,6 +185,7 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
             members = np.column_stack([members, *_distinct([groups[j] for j in strongest_first])])
             mean, shifts = _group_means(X, members)
             _recentre(X, mean, shifts, members, out=Y)
+            Y /= scale
 
         kept = np.arange(len(eigen.values))
         spikes = examined
@@ -200,7 +207,7 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
                 UserWarning,
                 stacklevel=2,
             )
-        self._keep(eigen, kept[:r], n, d)
+        self._keep(eigen, kept[:r], n, d, scale)
         self.mean_, self.shifts_, self.memberships_ = mean, shifts, members
         self.labels_ = (
             np.where(members.any(axis=1), members.argmax(axis=1) + 1, 0)
@@ -246,16 +253,18 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
     def _check_parameters(self, n: int, d: int) -> None:
         for name in ("k_max", "max_rounds"):
             value = getattr(self, name)
-            if not isinstance(value, numbers.Integral) or value < 1:
+            if not _is_integer(value) or value < 1:
                 raise ValueError(f"{name} must be an integer of at least 1, got {value!r}")
-        if not 0 < self.alpha < 1:
-            raise ValueError(f"alpha must lie strictly between 0 and 1, got {self.alpha!r}")
-        if not 0 <= self.min_fraction < 0.5:
-            raise ValueError(f"min_fraction must lie in [0, 0.5), got {self.min_fraction!r}")
+        if not (_is_real(self.alpha) and 0 < self.alpha < 1):
+            raise ValueError(f"alpha must be a number strictly between 0 and 1, got {self.alpha!r}")
+        if not (_is_real(self.min_fraction) and 0 <= self.min_fraction < 0.5):
+            raise ValueError(f"min_fraction must be a number in [0, 0.5), got {self.min_fraction!r}")
+        if not (_is_real(self.bic_margin) and np.isfinite(self.bic_margin)):
+            raise ValueError(f"bic_margin must be a finite number, got {self.bic_margin!r}")
         if self.removal not in ("recentre", "drop"):
             raise ValueError(f"removal must be 'recentre' or 'drop', got {self.removal!r}")
         r = self.n_components
-        if r is not None and (not isinstance(r, numbers.Integral) or not 1 <= r <= min(n, d)):
+        if r is not None and (not _is_integer(r) or not 1 <= r <= min(n, d)):
             raise ValueError(
                 f"n_components must be None or an integer from 1 to min(n_samples, n_features) = {min(n, d)}, got {r!r}"
             )
@@ -289,17 +298,43 @@ class KnockoffPCA(ClassNamePrefixFeaturesOutMixin, TransformerMixin, BaseEstimat
         )
         return report, groups
 
-    def _keep(self, eigen: Eigen, kept: NDArray[np.int64], n: int, d: int) -> None:
+    def _keep(self, eigen: Eigen, kept: NDArray[np.int64], n: int, d: int, scale: float) -> None:
         components = eigen.vectors[kept]
         largest = np.abs(components).argmax(axis=1)
         signs = np.where(components[np.arange(len(kept)), largest] < 0, -1.0, 1.0)
         self.components_ = components * signs[:, None]
         self.n_components_ = len(kept)
-        self.explained_variance_ = eigen.values[kept] * n / (n - 1)
+        self.explained_variance_ = eigen.values[kept] * n / (n - 1) * scale * scale
         self.explained_variance_ratio_ = eigen.values[kept] / eigen.total
         rest = min(n, d) - len(kept)
         left = max(eigen.total - eigen.values[kept].sum(), 0.0) * n / (n - 1)
-        self.noise_variance_ = left / rest if rest else 0.0
+        self.noise_variance_ = left / rest * scale * scale if rest else 0.0
+
+
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, numbers.Integral) and not isinstance(value, bool)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, numbers.Real) and not isinstance(value, bool)
+
+
+def _power_of_two(largest: float) -> float:
+    """The power of two next to a positive number: dividing by it rounds nothing."""
+    return float(np.ldexp(1.0, int(np.frexp(largest)[1]) - 1)) if largest > 0 else 1.0
+
+
+def _in_units(spectrum: KnockoffSpectrum, scale: float) -> KnockoffSpectrum:
+    """The spectrum of a table divided by ``scale``, as that of the table."""
+    return replace(
+        spectrum,
+        eigenvalues=spectrum.eigenvalues * scale * scale,
+        knockoff_eigenvalues=spectrum.knockoff_eigenvalues * scale * scale,
+        knockoff_spike=spectrum.knockoff_spike * scale * scale,
+        kappa=spectrum.kappa * scale,
+        scores=spectrum.scores * scale,
+        centre=spectrum.centre * scale,
+    )
 
 
 def _varying_columns(Y: FloatArray, mean: FloatArray) -> int:

@@ -29,6 +29,15 @@ FLAG_SIZES = {Budget.SMOKE: (100, 90), Budget.QUICK: (200, 180), Budget.FULL: (2
 FLAG_FITS = 40
 ALPHA = 0.01
 
+INJECTED_SHARE = 0.12
+"""Share of the rows of a real table that a known shift is put into."""
+
+STRENGTHS = (0.5, 1.0, 1.5)
+"""A user's table: variance π(1 − π)c² of the shift c, as multiples of the table's own first eigenvalue."""
+
+LEAST_ROWS, LEAST_COLUMNS = 38, 3
+"""Of a user's table: with fewer rows 12 % of them are less than 5, the smallest group that can be found."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -71,19 +80,23 @@ def load_mixture(
 
 
 def load_injected(
-    seed: int, budget: Budget, table: Callable[[np.random.Generator], FloatArray], length: float | None
+    seed: int,
+    budget: Budget,
+    table: Callable[[np.random.Generator], FloatArray],
+    length: float | None = None,
+    strength: float | None = None,
 ) -> tuple[Given, Hidden]:
     """T5 and a user's table: a shift put into 12 % of the rows; the reference is PCA before that.
 
-    ``length=None`` makes the shift's spike half as large again as the table's own first one.
+    The shift has that ``length``, or its variance is ``strength`` times the table's own first eigenvalue.
     """
     rng = np.random.default_rng(seed)
     clean = table(rng)
-    r, share = 2, 0.12
+    r = 2
     if length is None:
-        first = np.linalg.norm(clean - clean.mean(axis=0), ord=2) ** 2 / len(clean)
-        length = float(np.sqrt(1.5 * first / (share * (1 - share))))
-    X, shifted = inject(rng, clean, share, length)
+        singular = np.linalg.norm(clean - clean.mean(axis=0), ord=2) / np.sqrt(len(clean))
+        length = float(singular * np.sqrt(strength / (INJECTED_SHARE * (1 - INJECTED_SHARE))))
+    X, shifted = inject(rng, clean, INJECTED_SHARE, length)
     return Given(X, r), Hidden(baselines.pca(clean, r, 0), X, shifted)
 
 
@@ -274,33 +287,56 @@ METRICS = {
 }
 
 
+OWN_CONTRACT = """f(given, seed) -> components
+
+given.X            (n, d) float64: the table's rows; 12 % of them have another mean, unknown which. The variance
+                   of that shift is 0.5, 1 or 1.5 times the table's first eigenvalue, by task
+given.n_components r: how many components are asked for (2)
+returns            (r, d): directions as rows, most variance first; length and sign do not matter
+"""
+
+OWN_METRICS = {
+    "alignment": "100·mean squared cosine with the plane of the table's first two components before the shift"
+}
+
+
 def own(paths: Mapping[str, Path]) -> Study:
-    """Return T5 on a user's table: a known shift injected into 12 % of its rows."""
+    """Return the study on a user's table: a known shift, of three strengths, injected into 12 % of its rows."""
     if set(paths) != {"data"}:
         raise InputError(f"knockoff-pca takes a table as data, got {', '.join(sorted(paths)) or 'nothing'}")
     path = Path(paths["data"])
     n, d = read_table(path).numbers.shape
-    if n < 25 or d < 3:
-        raise InputError(f"{path.name} has {n} rows and {d} columns; this study needs at least 25 and 3")
-    task = Task(
-        "injected",
-        partial(load_injected, table=partial(_own_rows, path), length=None),
-        score_alignment,
-        f"{path.name} ({n} × {d}), a shift injected into 12 % of its rows; the reference is PCA before that",
+    if n < LEAST_ROWS or d < LEAST_COLUMNS:
+        raise InputError(
+            f"{path.name} has {n} rows and {d} columns; this study needs at least {LEAST_ROWS} and {LEAST_COLUMNS}: "
+            f"it shifts 12 % of the rows, and fewer than 5 shifted rows can't be found as a group"
+        )
+    tasks = tuple(
+        Task(
+            f"injected-{strength:g}",
+            partial(load_injected, table=partial(_own_rows, path), strength=strength),
+            score_alignment,
+            f"{path.name} ({n} × {d}); a shift with {strength:g} times the variance of its first component injected "
+            "into 12 % of its rows; the reference is PCA before that",
+        )
+        for strength in STRENGTHS
     )
+    names = tuple(task.name for task in tasks)
     return Study(
         name="knockoff-pca",
-        tasks=(task,),
-        arms=_arms(("injected",), ("injected",)),
+        tasks=tasks,
+        arms=_arms(names, names),
         claims=(
             higher("alignment", "knockoff", than="pca", says="knockoff beats plain PCA on your table"),
             higher("alignment", "knockoff", than="pca-drop-first", says="knockoff beats dropping the first component"),
+            higher("alignment", "knockoff", than="trimmed", says="knockoff beats trimming on your table"),
+            higher("alignment", "knockoff", than="gmm", says="knockoff beats a Gaussian mixture on your table"),
             within("alignment", "knockoff", of="oracle", by=5, says="knockoff does nearly as well as with the labels"),
         ),
         primary="alignment",
         better="higher",
-        metrics=METRICS,
-        contract=CONTRACT,
+        metrics=OWN_METRICS,
+        contract=OWN_CONTRACT,
     )
 
 
@@ -332,6 +368,9 @@ STUDY = Study(
     better="higher",
     metrics=METRICS,
     contract=CONTRACT,
-    accepts={"data": "a table of numbers (CSV, Parquet or .npy), rows are samples, at least 25 × 3"},
+    accepts={
+        "data": "a table of numbers (CSV, Parquet or .npy), rows are samples, at least 38 × 3 (12 % of the rows get "
+        "a shift, of 0.5, 1 and 1.5 times the variance of the first component)"
+    },
     own=own,
 )

@@ -14,7 +14,7 @@ import typer
 
 from assay.errors import InputError
 
-from .estimator import KnockoffPCA
+from .estimator import SMALLEST_GROUP, KnockoffPCA
 from .shift_test import p_text
 from .table import Table, read_table
 
@@ -50,6 +50,7 @@ def fit(
         warnings.simplefilter("always")
         model.fit(numbers)
     notes = [*read.notes, *(["columns were divided by their standard deviation"] if standardise else [])]
+    notes += dominant(numbers)
     notes += [str(w.message) for w in caught if issubclass(w.category, UserWarning)]
     write(model, Table(numbers, tuple(notes)), table.name, out)
     typer.echo(f"{verdict(model)} Written to {out}: {', '.join(FILES)}")
@@ -68,6 +69,19 @@ def standardised(numbers: pd.DataFrame, path: Path) -> pd.DataFrame:
             f"{constant[0]!r}; take them out, or leave --standardise away"
         )
     return numbers / sd
+
+
+def dominant(numbers: pd.DataFrame) -> list[str]:
+    """A note where one column holds more than 90 % of the total variance: then it is the first component."""
+    largest = float(numbers.abs().max().max())
+    variances = (numbers / largest if largest > 0 else numbers).var()
+    share = float(variances.max() / variances.sum()) if variances.sum() > 0 else 0.0
+    if share <= 0.9:
+        return []
+    return [
+        f"the column {variances.idxmax()!r} holds {100 * share:.1f} % of the total variance, so the first component is "
+        "little else; where columns have different units, --standardise gives each the same weight"
+    ]
 
 
 def write(model: KnockoffPCA, table: Table, name: str, out: Path) -> None:
@@ -138,6 +152,7 @@ def report_text(model: KnockoffPCA, table: Table, name: str) -> str:
             f"group (BIC gain above {model.bic_margin:g})."
         )
     parts += _shifts_text(model, numbers)
+    parts.append(_limits_text(model))
     share = 100 * model.explained_variance_ratio_
     kept = "\n".join(
         f"| {pc} | {variance:.4g} | {percent:.1f} % |"
@@ -193,3 +208,23 @@ def _shifts_text(model: KnockoffPCA, numbers: pd.DataFrame, most: int = 20) -> l
             f"{np.linalg.norm(shift):.4g}. Largest in: {columns}.\n\nRows: {shown}."
         )
     return lines
+
+
+def _limits_text(model: KnockoffPCA) -> str:
+    n = model.n_samples_
+    smallest = int(np.ceil(max(SMALLEST_GROUP, model.min_fraction * n)))
+    lines = [
+        f"A group of fewer than {smallest} rows ({100 * smallest / n:.1f} % of this table) is never called a shift.",
+        "A shift in few rows adds little variance: π(1 − π)·length² for a share π of the rows. What doesn't stand "
+        f"above the edge of the noise, or isn't among the first {model.k_max} components, is not examined.",
+        "A shift about as strong as a covariance component mixes with it, moves it little, and may be missed.",
+        "Several shifts of nearly the same strength can be taken for one.",
+    ]
+    if n < 38:
+        lines.insert(1, f"With {n} rows, fewer than 38, even a group of 12 % is too small to be found.")
+    return (
+        "## What could be missed\n"
+        + "\n".join(f"- {line}" for line in lines)
+        + "\n\nHow well known shifts are found in this table: `assay check knockoff-pca --data TABLE`"
+        + (" (needs 38 rows)." if n < 38 else ".")
+    )
