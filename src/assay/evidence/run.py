@@ -220,6 +220,7 @@ def run_leased(
     """Run and store every cell that can be leased; return those that another run holds."""
     held: list[Cell] = []
     trouble: list[Exception] = []
+
     def leased() -> Iterator[Any]:
         # joblib draws from this in a thread of its own, where an exception would be lost.
         try:
