@@ -6,7 +6,10 @@ import re
 import shutil
 import subprocess
 import sys
+import threading
+from functools import partial
 from html.parser import HTMLParser
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -29,6 +32,23 @@ def site(tmp_path_factory):
     )  # fmt: skip
     assert done.returncode == 0, done.stdout + done.stderr
     return folder
+
+
+@pytest.fixture
+def served(site):
+    """The address of a server of the site on this machine, which the search needs."""
+    handler = partial(Quiet, directory=str(site))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/"
+        server.shutdown()
+        thread.join()
+
+
+class Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *arguments):
+        pass
 
 
 class Fetched(HTMLParser):
@@ -104,23 +124,26 @@ def test_formulas_are_mathml_and_no_role_is_left_over(site):
 @pytest.mark.skipif(
     CHROMIUM is None or importlib.util.find_spec("playwright") is None, reason="no Chromium or no playwright here"
 )
-def test_in_a_browser_no_page_asks_the_network_or_is_wider_than_a_phone_and_search_works(site):
+def test_in_a_browser_no_page_asks_the_network_or_is_wider_than_a_phone_and_search_works(site, served):
     from playwright.sync_api import sync_playwright
 
     asked, errors, wide = [], [], []
     with sync_playwright() as play:
         browser = play.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox", "--disable-gpu"])
         page = browser.new_page(viewport={"width": 360, "height": 780})
-        page.on("request", lambda r: asked.append(r.url) if not r.url.startswith(("file:", "data:", "blob:")) else None)
+        page.on(
+            "request",
+            lambda r: asked.append(r.url) if not r.url.startswith(("file:", "data:", "blob:", served)) else None,
+        )
         page.on("pageerror", lambda error: errors.append(str(error)))
         page.on("console", lambda line: errors.append(line.text) if line.type == "error" else None)
         # 404.html is for a server, which has the site at its root.
         for path in sorted(path for path in site.rglob("*.html") if path.name != "404.html"):
-            page.goto(path.as_uri())
+            page.goto(served + path.relative_to(site).as_posix())
             if page.evaluate("document.documentElement.scrollWidth > innerWidth"):
                 wide.append(path.name)
         page.set_viewport_size({"width": 1300, "height": 800})
-        page.goto((site / "index.html").as_uri())
+        page.goto(served)
         results = page.locator(".md-search-result__item")
         for _ in range(60):  # what is typed before the search is ready is not searched for
             page.fill(".md-search__input", "")
