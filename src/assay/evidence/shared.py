@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 from assay.evidence.cost import cpu_seconds
-from assay.parts.cache import cache_folder
+from assay.parts.cache import cache_folder, in_common
 
 COST = "cost.json"
 _NAME = re.compile("[0-9a-f]{32}")
@@ -71,11 +71,8 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
     work = _cell.get() or SharedWork()
     text = json.dumps([work.code, key], sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    root = cache_folder() / "shared"
-    root.mkdir(parents=True, exist_ok=True)
-    folder, wall, cpu = root / name, time.perf_counter(), cpu_seconds()
-    with (root / f"{name}.lock").open("w") as lock:
-        _make_sure(folder, make, lock)
+    folder, wall, cpu = cache_folder() / "shared" / name, time.perf_counter(), cpu_seconds()
+    with in_common(folder, lambda empty: _make(empty, make)) as lock:
         if _cell.get() is not None and name not in work.used:
             # A descriptor of its own keeps the lock when this file is closed.
             work.in_use.callback(os.close, os.dup(lock.fileno()))
@@ -85,27 +82,11 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
     return folder
 
 
-def _make_sure(folder: Path, make: Callable[[Path], object], lock: IO[str]) -> None:
-    """Have the folder there and the lock on it held in common with all others who use it."""
-    while True:
-        fcntl.flock(lock, fcntl.LOCK_SH)
-        if folder.exists():
-            return
-        fcntl.flock(lock, fcntl.LOCK_UN)  # two who both waited to turn theirs into the sole one would wait for ever
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not folder.exists():
-            _make(folder, make)
-
-
 def _make(folder: Path, make: Callable[[Path], object]) -> None:
-    under_way = folder.with_suffix(".part")
-    shutil.rmtree(under_way, ignore_errors=True)  # left by a process that was killed
-    under_way.mkdir()
     cpu, wall = cpu_seconds(), time.perf_counter()
-    make(under_way)
+    make(folder)
     cost = {"cpu_seconds": cpu_seconds() - cpu, "wall_seconds": time.perf_counter() - wall}
-    (under_way / COST).write_text(json.dumps(cost))
-    os.rename(under_way, folder)
+    (folder / COST).write_text(json.dumps(cost))
 
 
 @dataclass(frozen=True)

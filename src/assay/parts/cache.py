@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
+import re
+import shutil
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import IO
 
 
 def cache_folder() -> Path:
@@ -15,3 +21,62 @@ def cache_folder() -> Path:
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "assay"
     return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "assay"
+
+
+def kept(name: str, make: Callable[[Path], object]) -> Path:
+    """Return the folder ``name`` in the user's cache, filled once by ``make(folder)``.
+
+    It appears whole or not at all, and stays until the user deletes it. Who comes while it is being made waits. Treat
+    what is in it as read-only.
+
+    Parameters
+    ----------
+    name
+        Letters, digits, ``-``, ``_`` and ``.``: says what is inside and, where that can change, its version.
+    make
+        Fills an empty folder.
+
+    Raises
+    ------
+    ValueError
+        When ``name`` is no such name.
+    """
+    if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) or name.endswith((".part", ".lock")):
+        raise ValueError(f"name must consist of letters, digits, '-', '_' and '.', not {name!r}")
+    folder = cache_folder() / "kept" / name
+    if not folder.is_dir():
+        with in_common(folder, make):
+            pass
+    return folder
+
+
+@contextlib.contextmanager
+def in_common(folder: Path, make: Callable[[Path], object]) -> Iterator[IO[str]]:
+    """Have ``folder`` there, filled once by ``make(folder)``, and hold the lock on it in common with all its users.
+
+    The lock is on a file beside the folder, which is yielded; who wants to delete the folder takes it for himself.
+    ``make`` fills a folder whose name ends in ``.part``: only a whole one gets the name.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+        while True:
+            fcntl.flock(lock, fcntl.LOCK_SH)
+            if folder.exists():
+                break
+            fcntl.flock(lock, fcntl.LOCK_UN)  # two who both waited to turn theirs into the sole one would wait for ever
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not folder.exists():
+                _fill(folder, make)
+        yield lock
+
+
+def _fill(folder: Path, make: Callable[[Path], object]) -> None:
+    under_way = folder.with_name(f"{folder.name}.part")
+    shutil.rmtree(under_way, ignore_errors=True)  # left by a process that was killed
+    under_way.mkdir()
+    try:
+        make(under_way)
+    except BaseException:
+        shutil.rmtree(under_way, ignore_errors=True)
+        raise
+    os.rename(under_way, folder)

@@ -1,0 +1,185 @@
+"""Optimal transport between two sets of masses: soft plans by Sinkhorn, and their rounding to one choice a row."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+def sinkhorn(
+    logits: Float[Tensor, "*batch rows cols"],
+    row: Float[Tensor, "*#batch rows"] | Sequence[float] | float,
+    col: Float[Tensor, "*#batch cols"] | Sequence[float] | float,
+    iters: int,
+    *,
+    row_penalty: float = math.inf,
+    col_penalty: float = math.inf,
+) -> Float[Tensor, "*batch rows cols"]:
+    """Return the transport plan M that maximises ⟨logits, M⟩ + entropy(M) for the given row and column sums.
+
+    ``iters`` rounds in the log domain, so that large logits neither overflow nor vanish. The last step is a row step:
+    the rows' sums are exact to rounding, the columns' as far as the rounds went. Gradients, to the logits and to
+    marginals that are tensors, come from differentiating through the rounds.
+
+    Parameters
+    ----------
+    logits
+        (..., rows, cols) gains divided by the weight of the entropy, or −cost / weight. ``-inf`` forbids a pair; a
+        row or a column of nothing else has no plan (the result is NaN). Half precision is computed as float32.
+    row, col
+        (..., rows) and (..., cols) the masses, not negative, the same in total; one number stands for all.
+    iters
+        How many rounds, each a column step and a row step.
+    row_penalty, col_penalty
+        Unbalanced transport: a marginal's Kullback–Leibler divergence from the given one costs so many times what the
+        entropy does; ``inf`` keeps it exactly. The totals may then differ.
+
+    Returns
+    -------
+    Tensor
+        (..., rows, cols) the plan, float32 or float64 as the logits.
+
+    Raises
+    ------
+    ValueError
+        For marginals that are negative, not finite, of the wrong length or different in total, ``iters`` below 1,
+        or penalties that are not positive.
+    TypeError
+        For logits that are no floating-point numbers.
+
+    Notes
+    -----
+    Cuturi, Sinkhorn Distances (2013); for soft marginals Chizat et al., Scaling Algorithms for Unbalanced Optimal
+    Transport (2018).
+
+    Examples
+    --------
+    >>> sinkhorn(torch.tensor([[2.0, 0], [1, 0], [0, 0], [0, 1]]), row=1.0, col=2.0, iters=100)[:, 0]
+    tensor([0.8176, 0.6225, 0.3775, 0.1824])
+    """
+    if not logits.is_floating_point():
+        raise TypeError(f"logits must be floating-point numbers, got {logits.dtype}")
+    if logits.ndim < 2:
+        raise ValueError(f"logits must have rows and columns, got shape {tuple(logits.shape)}")
+    if iters < 1:
+        raise ValueError(f"iters must be at least 1, got {iters}")
+    for name, penalty in (("row_penalty", row_penalty), ("col_penalty", col_penalty)):
+        if not penalty > 0:
+            raise ValueError(f"{name} must be positive, got {penalty}")
+    if logits.dtype not in (torch.float32, torch.float64):
+        logits = logits.float()
+    rows = _masses("row", row, logits, logits.shape[-2])
+    cols = _masses("col", col, logits, logits.shape[-1])
+    if math.isinf(row_penalty) and math.isinf(col_penalty):
+        _same_total(rows, cols)
+    log_row, log_col = rows.log(), cols.log()
+    # A soft marginal is a step of less than the whole way.
+    row_step = 1.0 if math.isinf(row_penalty) else row_penalty / (1 + row_penalty)
+    col_step = 1.0 if math.isinf(col_penalty) else col_penalty / (1 + col_penalty)
+    u = torch.zeros_like(log_row)
+    for _ in range(iters):
+        v = col_step * (log_col - torch.logsumexp(logits + u.unsqueeze(-1), dim=-2))
+        moved = logits + v.unsqueeze(-2)
+        sums = torch.logsumexp(moved, dim=-1)
+        u = row_step * (log_row - sums)
+    # exp(moved + u), in a form whose rows are exact however large the logits are.
+    masses = torch.exp(row_step * log_row + (1 - row_step) * sums)
+    return masses.unsqueeze(-1) * torch.softmax(moved, dim=-1)
+
+
+def _masses(name: str, given: Tensor | Sequence[float] | float, like: Tensor, count: int) -> Tensor:
+    """The marginal as a tensor that has a value for each row or column."""
+    masses = torch.as_tensor(given, dtype=like.dtype, device=like.device)
+    if masses.ndim == 0:
+        masses = masses.expand(count)
+    if masses.shape[-1] != count:
+        raise ValueError(f"{name} must have {count} masses, as the logits; got shape {tuple(masses.shape)}")
+    if not bool((torch.isfinite(masses) & (masses >= 0)).all()):
+        raise ValueError(f"{name} must be finite and not negative, its least is {float(masses.min())}")
+    return masses
+
+
+def _same_total(rows: Tensor, cols: Tensor) -> None:
+    row_total, col_total = rows.detach().sum(dim=-1), cols.detach().sum(dim=-1)
+    if not bool(torch.isclose(row_total, col_total, rtol=1e-4, atol=0.0).all()):
+        worst = (row_total - col_total).abs().argmax()
+        a, b = (total.expand((row_total - col_total).shape).flatten()[worst] for total in (row_total, col_total))
+        raise ValueError(f"row and col must have the same total, got {float(a):g} and {float(b):g}")
+
+
+def round_balanced(
+    plan: Float[Tensor, "*batch rows cols"], capacity: int | Sequence[int] | Int[Tensor, " cols"]
+) -> Int[Tensor, "*batch rows"]:
+    """Round a plan to one column a row, no column taken more often than its capacity.
+
+    Greedy: entries from large to small, skipping rows that have a column and columns that are full. Of equal entries
+    the one earlier in the flat (row by row) order comes first, so that the result never depends on the machine.
+
+    Parameters
+    ----------
+    plan
+        (..., rows, cols) any finite numbers; only their order matters.
+    capacity
+        How many rows each column takes: one number for all, or one for each column. Together at least ``rows``.
+
+    Returns
+    -------
+    Tensor
+        (..., rows) int64, the column of each row, on the device of the plan.
+
+    Raises
+    ------
+    ValueError
+        For a plan that is not finite, or capacities that are negative, too few, or not one for each column.
+
+    Examples
+    --------
+    >>> round_balanced(torch.zeros(4, 2), capacity=2)
+    tensor([0, 0, 1, 1])
+    """
+    if plan.ndim < 2:
+        raise ValueError(f"the plan must have rows and columns, got shape {tuple(plan.shape)}")
+    n, m = plan.shape[-2:]
+    room = torch.as_tensor(capacity, dtype=torch.int64, device="cpu")
+    room = room.expand(m) if room.ndim == 0 else room
+    if room.shape != (m,) or bool((room < 0).any()) or int(room.sum()) < n:
+        raise ValueError(f"capacity must give {m} columns room for {n} rows in all, got {room.tolist()}")
+    # The rounding is many small steps: quicker on the CPU than as many calls of a GPU.
+    values = plan.detach().to(device="cpu")
+    if not bool(torch.isfinite(values).all()):
+        raise ValueError("the plan must be finite, and has NaN or infinity in it")
+    plans = values.reshape(-1, n, m)
+    columns = [_greedy(one, room) for one in plans]
+    result = torch.stack(columns) if columns else torch.empty(0, n, dtype=torch.int64)
+    return result.reshape(plan.shape[:-1]).to(plan.device)
+
+
+def _greedy(plan: Tensor, capacity: Tensor) -> Tensor:
+    """Greedy rounding of one plan.
+
+    Between the moments at which a column becomes full, each free row's turn comes with its best entry among the
+    columns that are open. So it takes one round for each column that fills, not one step for each entry.
+    """
+    n, m = plan.shape
+    rank = torch.empty(n * m, dtype=torch.int64)
+    rank[torch.argsort(plan.flatten(), descending=True, stable=True)] = torch.arange(n * m)
+    rank = rank.reshape(n, m)
+    column, free, room = torch.empty(n, dtype=torch.int64), torch.arange(n), capacity.clone()
+    while len(free):
+        best, choice = rank[free].masked_fill(room == 0, n * m).min(dim=1)
+        turn = torch.argsort(best)
+        chosen = choice[turn]
+        taken = torch.nn.functional.one_hot(chosen, m).cumsum(dim=0).gather(1, chosen[:, None])[:, 0]
+        fills = torch.nonzero(taken == room[chosen])
+        until = int(fills[0]) + 1 if len(fills) else len(free)
+        placed = turn[:until]
+        column[free[placed]] = chosen[:until]
+        room -= torch.bincount(chosen[:until], minlength=m)
+        still = torch.ones(len(free), dtype=torch.bool)
+        still[placed] = False
+        free = free[still]
+    return column
