@@ -96,6 +96,35 @@ def test_spherical_ignores_lengths_and_euclidean_ignores_a_shift():
     assert balanced_kmeans(points * 1e300, 4).tolist() == balanced_kmeans(points, 4).tolist()
 
 
+@pytest.mark.parametrize("scale", [1e-200, 1e-8, 1e200])
+def test_the_unit_of_the_numbers_changes_nothing(scale):
+    points = np.random.default_rng(5).normal(size=(60, 4))
+    labels = balanced_kmeans(points, 4, spherical=False)
+    assert balanced_kmeans(points * scale, 4, spherical=False).tolist() == labels.tolist()
+    assert balanced_assignment(points * scale, [15] * 4).tolist() == balanced_assignment(points, [15] * 4).tolist()
+    for metric in ("cosine", "euclidean"):
+        chosen = farthest_points(points, 30, metric=metric)
+        assert farthest_points(points * scale, 30, metric=metric).tolist() == chosen.tolist()
+
+
+def test_float32_beyond_its_squares():
+    points = np.random.default_rng(5).normal(size=(60, 4)).astype(np.float32)
+    labels, chosen = balanced_kmeans(points, 4, spherical=False), farthest_points(points, 30, metric="euclidean")
+    for scale in (2.0**-80, 2.0**80):
+        scaled = (points * scale).astype(np.float32)
+        assert balanced_kmeans(scaled, 4, spherical=False).tolist() == labels.tolist()
+        assert farthest_points(scaled, 30, metric="euclidean").tolist() == chosen.tolist()
+
+
+@pytest.mark.parametrize("spherical", [True, False])
+@pytest.mark.parametrize("value", [0.0, 0.1])
+def test_rows_that_are_all_equal_and_clusters_of_one_row(spherical, value):
+    labels = balanced_kmeans(np.full((30, 3), value), 4, spherical=spherical)
+    assert np.bincount(labels).tolist() == [8, 8, 7, 7]
+    labels = balanced_kmeans(np.full((30, 3), value), 30, spherical=spherical)
+    assert sorted(labels.tolist()) == list(range(30))
+
+
 def test_labels_repeat_with_the_seed_and_more_starts_are_no_worse():
     points = np.random.default_rng(7).normal(size=(80, 5))
     assert balanced_kmeans(points, 8, seed=4).tolist() == balanced_kmeans(points, 8, seed=4).tolist()
@@ -184,7 +213,9 @@ def test_largest_remainder_of_the_textbook_case():
     assert largest_remainder([1, 1, 1], 2).tolist() == [1, 1, 0]  # ties go to the lower index
 
 
-@pytest.mark.parametrize(("shares", "total"), [([], 3), ([-1.0, 2], 3), ([np.nan], 3), ([[1.0]], 1), ([1.0], -1)])
+@pytest.mark.parametrize(
+    ("shares", "total"), [([], 3), ([-1.0, 2], 3), ([np.nan], 3), ([[1.0]], 1), ([1.0], -1), ([1.0], 2.5)]
+)
 def test_largest_remainder_refuses(shares, total):
     with pytest.raises(ValueError, match=r"shares|total"):
         largest_remainder(shares, total)
@@ -194,7 +225,7 @@ def test_largest_remainder_refuses(shares, total):
 @given(
     counts=st.lists(st.integers(0, 5000), min_size=1, max_size=30),
     total=st.integers(0, 3000),
-    power=st.sampled_from([0.0, 0.5, 1.0]),
+    power=st.sampled_from([0.0, 0.5, 1.0, 50.0, 400.0]),
 )
 def test_quotas_keep_sum_floor_cap_and_order(counts, total, power):
     sizes = np.array(counts)

@@ -1,4 +1,6 @@
+import importlib
 import math
+import sys
 import warnings
 
 import numpy as np
@@ -10,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import jaxtyped
 
+from assay.errors import MissingPart
 from assay.numerics import transport
 
 sinkhorn = jaxtyped(typechecker=beartype)(transport.sinkhorn)
@@ -134,6 +137,21 @@ def test_extreme_logits_forbidden_pairs_and_empty_columns():
     torch.testing.assert_close(plan.sum(dim=0), torch.tensor([2.0, 1, 0]), atol=2e-2, rtol=0)
 
 
+@pytest.mark.parametrize("scale", [30.0, 1e3, 1e5])
+def test_agrees_with_pot_where_the_entropy_weighs_little(scale):
+    logits = random_logits(20, 6, scale=scale)
+    row, col = torch.full((20,), 0.05).double(), torch.tensor([0.3, 0.05, 0.15, 0.2, 0.1, 0.2]).double()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it says that the columns are not yet met, as ours are not
+        peer = ot.bregman.sinkhorn_log(row.numpy(), col.numpy(), -logits.numpy(), reg=1.0, numItermax=200, stopThr=0)
+    np.testing.assert_allclose(sinkhorn(logits, row, col, 200).numpy(), peer, atol=1e-10)
+    single = logits.float().requires_grad_()
+    plan = sinkhorn(single, row.float(), col.float(), 50)
+    plan.square().sum().backward()
+    torch.testing.assert_close(plan.sum(dim=1), row.float())
+    assert torch.isfinite(single.grad).all()
+
+
 def test_half_precision_is_computed_as_float32():
     logits = REFERENCE.bfloat16()
     assert torch.equal(sinkhorn(logits, 1.0, 2.0, 20), sinkhorn(REFERENCE, 1.0, 2.0, 20))
@@ -170,12 +188,24 @@ def test_rounding_ties_keep_the_flat_order_and_capacities_may_differ():
         ({"row_penalty": 0.0}, "row_penalty must be positive, got 0"),
         ({"col_penalty": math.nan}, "col_penalty must be positive"),
         ({"logits": torch.zeros(4)}, "rows and columns"),
+        ({"row": 0.0, "col": 0.0}, "row has no mass at all"),
+        ({"logits": torch.zeros(2, 4, 2), "row": torch.tensor([[1.0] * 4, [0.0] * 4])}, "row has no mass at all"),
+        ({"logits": torch.zeros(2, 4, 2), "row": torch.ones(3, 4)}, r"row must have 4 masses.*got shape \(3, 4\)"),
+        ({"col": torch.full((5, 2), 2.0)}, r"col must have 2 masses.*got shape \(5, 2\)"),
     ],
 )
 def test_bad_input_to_sinkhorn(arguments, message):
     good = {"logits": REFERENCE, "row": 1.0, "col": 2.0, "iters": 5}
     with pytest.raises(ValueError, match=message):
         transport.sinkhorn(**(good | arguments))
+
+
+@pytest.mark.parametrize("module", ["torch", "jaxtyping"])
+def test_what_is_missing_comes_with_its_line(module, monkeypatch):
+    monkeypatch.delitem(sys.modules, "assay.numerics.transport")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPart, match=rf"transport needs {module}; install it with: .*assay\[models\]"):
+        importlib.import_module("assay.numerics.transport")
 
 
 def test_logits_must_be_floating_point():
@@ -189,6 +219,8 @@ def test_logits_must_be_floating_point():
         (REFERENCE, 1, r"room for 4 rows in all, got \[1, 1\]"),
         (REFERENCE, [5, -1], "room for 4 rows"),
         (REFERENCE, [4], "room for 4 rows"),
+        (REFERENCE, 2.5, r"whole numbers .*got \[2\.5, 2\.5\]"),
+        (REFERENCE, torch.tensor([2.0, math.inf]), "whole numbers"),
         (torch.full((2, 2), math.nan), 1, "NaN or infinity"),
         (torch.zeros(3), 1, "rows and columns"),
     ],

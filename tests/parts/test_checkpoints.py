@@ -1,13 +1,15 @@
 import json
 import os
 import stat
+import sys
 
 import pytest
 import torch
 import transformers
+from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
-from assay.errors import InputError
+from assay.errors import InputError, MissingPart
 from assay.parts.checkpoints import (
     load_config,
     load_model,
@@ -107,6 +109,18 @@ def without_layer(folder):
     save_file(kept, folder / "model.safetensors", {"format": "pt"})
 
 
+def shards(folder):
+    """Save the model again in several files."""
+    (folder / "model.safetensors").unlink()
+    tiny().save_pretrained(folder, max_shard_size="2KB")
+    return sorted(folder.glob("*.safetensors"))
+
+
+def test_a_checkpoint_in_several_files(folder):
+    assert len(shards(folder)) > 2
+    assert torch.equal(load_model(folder).lm_head.weight, tiny().lm_head.weight)
+
+
 @pytest.mark.parametrize(
     ("spoil", "message"),
     [
@@ -124,7 +138,21 @@ def without_layer(folder):
             lambda f: edit_config(f, quantization_config={"quant_method": "gptq", "bits": 4}),
             r"quantised weights \(gptq\)",
         ),
-        (lambda f: edit_config(f, hidden_size=18), "cannot be loaded"),
+        (
+            lambda f: edit_config(f, hidden_size=18),
+            r"shape \[32, 16\], and by its config\.json it should be \[32, 18\]",
+        ),
+        (lambda f: edit_config(f, num_attention_heads=0), "cannot be loaded"),
+        (lambda f: edit_config(f, num_hidden_layers="two"), "cannot be loaded.*expected int, got str"),
+        (
+            lambda f: edit_config(f, vocab_size=33),
+            r"model\.embed_tokens\.weight has the shape \[32, 16\], and by its config\.json it should be \[33, 16\]",
+        ),
+        (lambda f: edit_config(f, tie_word_embeddings=False), r"no weights for lm_head\.weight$"),
+        (lambda f: (f / "adapter_config.json").write_text("{}"), r"a model and an adapter \(adapter_config\.json\)"),
+        (lambda f: shards(f)[1].unlink(), r"cannot be loaded: .*model-00002-of-"),
+        (lambda f: shards(f)[1].write_bytes(b""), "cannot be loaded"),
+        (lambda f: (shards(f), (f / "model.safetensors.index.json").unlink()), "cannot be loaded"),
         (pickled, r"pickled weights only.*use_safetensors=False\)\.save_pretrained"),
         (gguf, "GGUF weights only"),
         (lambda f: (f / "model.safetensors").unlink(), r"holds no weights \(\*\.safetensors\)"),
@@ -185,12 +213,35 @@ def test_code_that_comes_with_a_checkpoint_is_not_run(folder):
         load_model(folder)
 
 
+@pytest.mark.parametrize(
+    ("module", "load"),
+    [("torch", load_model), ("transformers", load_model), ("torch", load_tokenizer), ("transformers", load_config)],
+)
+def test_what_is_missing_comes_with_its_line(module, load, folder, monkeypatch):
+    (folder / "tokenizer.json").write_text("{}")
+    monkeypatch.setitem(sys.modules, module, None)
+    with pytest.raises(MissingPart, match=f"loading a checkpoint needs {module}; install it with: "):
+        load(folder)
+
+
 def test_no_tokenizer(folder):
     with pytest.raises(InputError, match="holds no tokenizer"):
         load_tokenizer(folder)
     (folder / "tokenizer.json").write_text("{")
     with pytest.raises(InputError, match="cannot be loaded"):
         load_tokenizer(folder)
+
+
+@pytest.mark.parametrize("name", ["LlamaTokenizer", "GPT2Tokenizer", "BertTokenizer", "T5Tokenizer"])
+def test_a_tokenizer_without_its_vocabulary(folder, name):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": name}))
+    with pytest.raises(InputError, match=r"no vocabulary for its tokenizer: a file like tokenizer\.json is missing"):
+        load_tokenizer(folder)
+
+
+def test_a_tokenizer_of_bytes_needs_no_file(folder):
+    (folder / "tokenizer_config.json").write_text(json.dumps({"tokenizer_class": "ByT5Tokenizer"}))
+    assert load_tokenizer(folder)("é", add_special_tokens=False)["input_ids"] == [0xC3 + 3, 0xA9 + 3]
 
 
 @pytest.mark.parametrize("dtype", ["float64", "int8", torch.float64, "half precision"])
@@ -300,10 +351,43 @@ class TestNewFolder:
             pass
         assert (tmp_path / "out" / "old").read_text() == "old"
 
+    def test_a_link_stays_and_what_it_leads_to_is_made(self, tmp_path):
+        (tmp_path / "disk").mkdir()
+        (tmp_path / "out").symlink_to(tmp_path / "disk" / "out")  # not there yet
+        for _ in range(2):
+            write(new_folder(tmp_path / "out", overwrite=True), "x")
+            assert (tmp_path / "out").is_symlink()
+            assert (tmp_path / "disk" / "out" / "x").read_text() == "1"
+
+    def test_what_cannot_be_replaced_is_said_before_the_work(self, tmp_path, monkeypatch):
+        monkeypatch.chdir(tmp_path)
+        for out in (".", "/", tmp_path):
+            with pytest.raises(InputError, match="give "), new_folder(out, overwrite=True):
+                raise AssertionError("not reached")
+
     def test_a_file_is_in_the_way(self, tmp_path):
         (tmp_path / "out").write_text("a file")
         with pytest.raises(InputError, match="is a file"), new_folder(tmp_path / "out", overwrite=True):
             raise AssertionError("not reached")
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="no disk that is always full")
+@pytest.mark.parametrize("block", [new_folder, new_file])
+def test_a_full_disk_is_named(tmp_path, block):
+    def save(path):
+        with open("/dev/full", "w") as file:
+            file.write("x" * 10**6)
+
+    def save_tensors(path):
+        # What safetensors raises there; it maps files of its own choice, and /dev/full is none.
+        raise SafetensorError("Error while serializing: I/O error: No space left on device (os error 28)")
+
+    for fill in (save, save_tensors):
+        with pytest.raises(OSError, match=r"/out cannot be written: .*No space left"), block(tmp_path / "out") as path:
+            fill(path)
+        assert list(tmp_path.iterdir()) == []
+    with pytest.raises(SafetensorError, match="header"), block(tmp_path / "out"):
+        raise SafetensorError("header too small")
 
 
 class TestNewFile:
@@ -316,6 +400,12 @@ class TestNewFile:
         assert (tmp_path / "x.json").read_text() == "new"
         assert [p.name for p in tmp_path.iterdir()] == ["x.json"]
         assert stat.S_IMODE((tmp_path / "x.json").stat().st_mode) & 0o400
+
+    def test_a_link_stays(self, tmp_path):
+        (tmp_path / "x.json").symlink_to(tmp_path / "real.json")
+        write(new_file(tmp_path / "x.json"), "")
+        assert (tmp_path / "x.json").is_symlink()
+        assert (tmp_path / "real.json").read_text() == "1"
 
     def test_a_failure_leaves_the_old_one(self, tmp_path):
         (tmp_path / "x.json").write_text("old")

@@ -1,3 +1,4 @@
+import errno
 import multiprocessing
 import os
 import signal
@@ -5,6 +6,7 @@ import time
 
 import pytest
 
+from assay.errors import InputError
 from assay.parts.cache import cache_folder, kept
 
 
@@ -87,6 +89,21 @@ def _make_and_read(log):
         (folder / "last").write_text("2")
 
     assert (kept("a", make) / "last").read_text() == "2"
+
+
+def test_a_full_disk_is_named(cache):
+    def full(folder):
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match=r"/kept/a cannot be written: .*No space left on device"):
+        kept("a", full)
+
+
+def test_a_place_that_cannot_be_written_is_named(cache, monkeypatch):
+    (cache / "file").write_text("no folder")
+    monkeypatch.setenv("ASSAY_CACHE", str(cache / "file"))
+    with pytest.raises(InputError, match=r"/file/kept cannot be written \(.*\): name another folder in ASSAY_CACHE"):
+        kept("a", lambda folder: None)
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "../a", "a b", ".a", "a.part", "a.lock"])

@@ -92,6 +92,26 @@ def test_adapters_count(ids):
     assert perplexity(adapted, ids) != pytest.approx(plain, rel=1e-4)
 
 
+def test_tokens_that_an_adapter_puts_before_the_text_are_not_scored(ids, tokenizer):
+    import peft
+
+    adapted = peft.get_peft_model(llama(), peft.PromptTuningConfig(task_type="CAUSAL_LM", num_virtual_tokens=3)).eval()
+    with torch.inference_mode():
+        logits = adapted(input_ids=ids).logits
+        assert logits.shape[1] == ids.shape[1] + 3
+        loss = torch.nn.functional.cross_entropy(logits[:, 3:-1].flatten(0, 1), ids[:, 1:].flatten())
+        assert perplexity(adapted, ids) == pytest.approx(math.exp(loss), rel=1e-4)
+        whole = torch.tensor([tokenizer("Question: a\nAnswer: yes")["input_ids"]])
+        want = adapted(input_ids=whole).logits[0, -2].log_softmax(-1)[whole[0, -1]] / 3
+        # Beside a longer option, so that there is padding.
+        scores = option_scores(adapted, tokenizer, [Choice("a", ("yes", "no, not at all"), 0)])[0]
+    assert scores[0] == pytest.approx(float(want), rel=1e-4)
+
+
+def test_narrow_integers(ids):
+    assert perplexity(llama(), ids.int()) == perplexity(llama(), ids)
+
+
 def test_a_model_that_knows_nothing_has_the_perplexity_of_its_vocabulary(ids):
     model = llama(tie_word_embeddings=False)
     torch.nn.init.zeros_(model.lm_head.weight)
@@ -136,6 +156,7 @@ def test_the_model_is_left_as_it_was(ids, tokenizer):
     [
         (torch.zeros(0, 4, dtype=torch.long), "n >= 1"),
         (torch.zeros(2, 1, dtype=torch.long), "length >= 2"),
+        (torch.zeros(2, 65, dtype=torch.long), "rows of ids have 65 tokens, and the model's context is 64"),
         (torch.full((2, 4), 49152), "must lie in 0 … 49151"),
         (torch.full((2, 4), -100), "must lie in 0 … 49151, the model's vocabulary, not -100"),
     ],
@@ -159,6 +180,10 @@ def test_token_batches_hold_the_texts_in_order(tokenizer):
 def test_token_batches_of_bad_input(tokenizer):
     with pytest.raises(ValueError, match="length must be at least 2"):
         token_batches(tokenizer, ["a"], 1)
+    with pytest.raises(TypeError, match="texts must be several strings, not one"):
+        lm_scoring.token_batches(tokenizer, "a text that is long enough", 2)
+    with pytest.raises(TypeError, match=r"texts\[1\] must be a string, not NoneType"):
+        lm_scoring.token_batches(tokenizer, ["a", None], 2)
     with pytest.raises(ValueError, match="have 2 tokens, less than one row of length=128"):
         token_batches(tokenizer, ["a"], 128)
 
@@ -223,6 +248,11 @@ def test_a_question_beyond_the_context_is_cut_at_the_front(tokenizer):
 def test_bad_choices(tokenizer):
     with pytest.raises(ValueError, match="at least one question"):
         choice_accuracy(llama(), tokenizer, [])
+    with pytest.raises(ValueError, match="a question has no options"):
+        option_scores(llama(), tokenizer, [Choice("a", (), 0)])
+    for answer in (2, -1):
+        with pytest.raises(ValueError, match=f"answer must be 0 to 1, an option's number, not {answer}"):
+            choice_accuracy(llama(), tokenizer, [Choice("a", ("b", "c"), answer)])
     with pytest.raises(ValueError, match="an option is empty"):
         choice_accuracy(llama(), tokenizer, [Choice("a", ("b", " "), 0)])
     with pytest.raises(ValueError, match="batch_size must be at least 1, not 0"):

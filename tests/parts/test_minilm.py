@@ -123,6 +123,74 @@ def _write_and_read(seed):
     assert [int(v[0]) for v in encode([str(i) for i in order])] == list(order)
 
 
+def damage(path):
+    path.write_bytes(path.read_bytes()[: path.stat().st_size // 2])
+
+
+def no_database(path):
+    path.write_bytes(b"x" * 5000)
+
+
+def folder_in_the_way(path):
+    path.unlink()
+    path.mkdir()
+
+
+def other_table(path):
+    with sqlite3.connect(path) as database:
+        database.execute("DROP TABLE vectors")
+        database.execute("CREATE TABLE vectors (a, b)")
+
+
+@pytest.mark.parametrize("spoil", [damage, no_database, folder_in_the_way, other_table])
+def test_without_a_cache_that_can_be_used_all_is_embedded(spoil, cache):
+    want = encode([EATING, GIRL])
+    spoil(minilm._database())
+    with pytest.warns(UserWarning, match=r"embedding without the cache, since .*\.db cannot be used") as said:
+        np.testing.assert_allclose(encode([EATING, GIRL]), want, atol=1e-6)
+    assert len(said) == 1
+    assert said[0].filename == __file__
+
+
+def test_a_full_disk_costs_no_work(monkeypatch, embedded):
+    encode([EATING])
+    embedded.clear()
+    connect = sqlite3.connect
+
+    def full(*arguments, **options):
+        database = connect(*arguments, **options)
+        database.execute("PRAGMA max_page_count = 1")  # becomes what the database has now
+        return database
+
+    monkeypatch.setattr(minilm, "_KEEP_EVERY", 20)
+    monkeypatch.setattr(sqlite3, "connect", full)
+    texts = [EATING, *(f"text {i}" for i in range(60))]
+    with pytest.warns(UserWarning, match="database or disk is full") as said:
+        assert np.isfinite(encode(texts, batch_size=20)).all()
+    assert len(said) == 1
+    assert EATING not in embedded  # what was kept before is still read
+
+
+def test_a_vector_that_is_none_is_made_again():
+    want = encode([EATING, GIRL])
+    with minilm._vectors() as database, database:
+        database.execute("UPDATE vectors SET vector = substr(vector, 1, 100)")
+    for _ in range(2):
+        np.testing.assert_allclose(encode([EATING, GIRL]), want, atol=1e-6)
+    with minilm._vectors() as database:
+        assert {len(vector) for (vector,) in database.execute("SELECT vector FROM vectors")} == {384 * 4}
+
+
+def test_a_vector_that_another_process_kept_meanwhile_stays(monkeypatch):
+    theirs = np.full(384, 0.5, np.float32)
+    with minilm._vectors() as database, database:
+        database.execute("INSERT INTO vectors VALUES (?, ?)", (minilm._key(EATING), theirs.tobytes()))
+    with monkeypatch.context() as patch:
+        patch.setattr(minilm, "_read", lambda database, keys: {})  # looked before it came
+        encode([EATING])
+    np.testing.assert_array_equal(encode([EATING])[0], theirs)
+
+
 def test_half_a_surrogate_pair_is_read_as_a_question_mark():
     np.testing.assert_allclose(encode(["what \ud800"]), encode(["what ?"]), atol=1e-6)
 

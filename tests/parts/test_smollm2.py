@@ -4,7 +4,7 @@ import pytest
 import torch
 import transformers
 
-from assay.errors import MissingPart
+from assay.errors import InputError, MissingPart
 from assay.parts import smollm2
 from assay.parts.checkpoints import load_model, load_tokenizer
 
@@ -79,6 +79,18 @@ def test_it_saves_trains_and_takes_adapters(loaded, tmp_path):
     again = load_model(tmp_path / "model", device="cpu")
     weight = plain.model.layers[0].mlp.up_proj.weight
     assert torch.equal(again.model.layers[0].mlp.up_proj.weight, weight)
+
+
+def test_what_is_damaged_in_the_cache_may_be_deleted(monkeypatch, tmp_path):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    damaged = tmp_path / "kept" / smollm2.NAME
+    damaged.mkdir(parents=True)
+    (damaged / "config.json").write_text('{"model_type": "llama"}')
+    (damaged / "model.safetensors").write_bytes(b"half")
+    with pytest.raises(InputError, match=f"cannot be loaded.*; delete the folder {damaged}, and it is made again"):
+        smollm2.load()
+    with pytest.raises(InputError, match=r"dtype must be one of .*not 'half'$"):
+        smollm2.load("half")
 
 
 @pytest.mark.parametrize(

@@ -69,8 +69,11 @@ def balanced_kmeans(
     sizes = _sizes(len(points), n_clusters, capacities)
     if n_init < 1 or max_iter < 1:
         raise ValueError(f"n_init and max_iter must be at least 1, got {n_init} and {max_iter}")
-    # Centred, since squares of distances lose fewer digits near the origin.
-    points = _unit(points) if spherical else points - points.mean(axis=0)
+    if spherical:
+        points = _unit(points)
+    else:
+        points = _to_one(points)
+        points = points - points.mean(axis=0)  # squares of distances lose fewer digits near the origin
     generator = np.random.default_rng(seed)
     best: tuple[float, IntArray] | None = None
     for _ in range(n_init):
@@ -149,8 +152,7 @@ def farthest_points(
     chosen = np.empty(n, dtype=np.int64)
     if n == 0:
         return chosen
-    if metric == "cosine":
-        points = _unit(points)
+    points = _unit(points) if metric == "cosine" else _to_one(points)
     mean = points.mean(axis=0)
     if start is not None:
         chosen[0] = start
@@ -198,8 +200,8 @@ def largest_remainder(shares: ArrayLike, total: int) -> IntArray:
     largest = weights.max()
     if largest == 0:
         raise ValueError("shares must not all be zero")
-    if total < 0:
-        raise ValueError(f"total must not be negative, got {total}")
+    if total < 0 or total != int(total):
+        raise ValueError(f"total must be a whole number that is not negative, got {total}")
     weights = weights / largest  # so that the sum of very large shares stays finite
     return _round_to(weights * (total / weights.sum()), total)
 
@@ -252,7 +254,9 @@ def capped_quotas(
         return most
     high = most.astype(np.float64)
     low = np.minimum(floor, high)
-    weights = np.where(most > 0, np.maximum(sizes, 1).astype(np.float64) ** power, 0.0)
+    # Relative to the largest group, and not below what is still a number: a high power of a size may be neither.
+    weights = (np.maximum(sizes, 1) / max(1, sizes.max())) ** power
+    weights = np.where(most > 0, np.maximum(weights, 1e-200), 0.0)
     # The sum of the quotas grows with λ, and is linear between the values at which a group leaves its floor or meets
     # its cap.
     live = weights > 0
@@ -306,6 +310,12 @@ def _unit(points: FloatArray) -> FloatArray:
     points = points / np.where(largest > 0, largest, 1)  # first to about one: squares of 1e200 would not be finite
     norms = np.linalg.norm(points, axis=1, keepdims=True)
     return points / np.where(norms > 0, norms, 1)
+
+
+def _to_one(points: FloatArray) -> FloatArray:
+    """Scaled by a power of two, which changes no digit, so that squares neither overflow nor vanish."""
+    scaled: FloatArray = np.ldexp(points, -np.frexp(np.abs(points).max())[1])
+    return scaled
 
 
 def _one_start(
@@ -397,7 +407,7 @@ def _exchange(scores: FloatArray, labels: IntArray, most_rounds: int = 100) -> I
     k = scores.shape[1]
     labels = labels.copy()
     own = scores[np.arange(len(labels)), labels]
-    tolerance = 1e-12 + 8 * np.finfo(scores.dtype).eps * float(np.abs(scores).max())
+    tolerance = 8 * np.finfo(scores.dtype).eps * float(np.abs(scores).max())
     changed = np.ones(k, dtype=bool)
     for _ in range(most_rounds):
         now = np.zeros(k, dtype=bool)

@@ -5,9 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-import torch
-from jaxtyping import Float, Int
-from torch import Tensor
+from assay.errors import MissingPart
+
+try:
+    import torch
+    from jaxtyping import Float, Int
+    from torch import Tensor
+except ModuleNotFoundError as error:
+    raise MissingPart(f"optimal transport needs {error.name}", "python -m pip install 'assay[models]'") from error
 
 
 def sinkhorn(
@@ -23,7 +28,7 @@ def sinkhorn(
 
     ``iters`` rounds in the log domain, so that large logits neither overflow nor vanish. The last step is a row step:
     the rows' sums are exact to rounding, the columns' as far as the rounds went. Gradients, to the logits and to
-    marginals that are tensors, come from differentiating through the rounds.
+    marginals that are tensors, come from differentiating through the rounds; a mass of zero gets none (NaN).
 
     Parameters
     ----------
@@ -46,8 +51,8 @@ def sinkhorn(
     Raises
     ------
     ValueError
-        For marginals that are negative, not finite, of the wrong length or different in total, ``iters`` below 1,
-        or penalties that are not positive.
+        For marginals that are negative, not finite, all zero, of the wrong shape or different in total, ``iters``
+        below 1, or penalties that are not positive.
     TypeError
         For logits that are no floating-point numbers.
 
@@ -96,11 +101,22 @@ def _masses(name: str, given: Tensor | Sequence[float] | float, like: Tensor, co
     masses = torch.as_tensor(given, dtype=like.dtype, device=like.device)
     if masses.ndim == 0:
         masses = masses.expand(count)
-    if masses.shape[-1] != count:
-        raise ValueError(f"{name} must have {count} masses, as the logits; got shape {tuple(masses.shape)}")
+    if masses.shape[-1] != count or not _fits(masses.shape[:-1], like.shape[:-2]):
+        raise ValueError(
+            f"{name} must have {count} masses, one list or as many as logits of shape {tuple(like.shape)}; "
+            f"got shape {tuple(masses.shape)}"
+        )
     if not bool((torch.isfinite(masses) & (masses >= 0)).all()):
         raise ValueError(f"{name} must be finite and not negative, its least is {float(masses.min())}")
+    if not bool((masses > 0).any(dim=-1).all()):
+        raise ValueError(f"{name} has no mass at all: every one is zero")
     return masses
+
+
+def _fits(batch: torch.Size, wanted: torch.Size) -> bool:
+    """Whether a marginal with these batch dimensions can stand for each plan of the batch."""
+    missing = len(wanted) - len(batch)
+    return missing >= 0 and all(own in (1, size) for own, size in zip(batch, wanted[missing:], strict=True))
 
 
 def _same_total(rows: Tensor, cols: Tensor) -> None:
@@ -144,10 +160,13 @@ def round_balanced(
     if plan.ndim < 2:
         raise ValueError(f"the plan must have rows and columns, got shape {tuple(plan.shape)}")
     n, m = plan.shape[-2:]
-    room = torch.as_tensor(capacity, dtype=torch.int64, device="cpu")
-    room = room.expand(m) if room.ndim == 0 else room
-    if room.shape != (m,) or bool((room < 0).any()) or int(room.sum()) < n:
-        raise ValueError(f"capacity must give {m} columns room for {n} rows in all, got {room.tolist()}")
+    given = torch.as_tensor(capacity, device="cpu")
+    given = given.expand(m) if given.ndim == 0 else given
+    room = given.to(torch.int64)
+    if room.shape != (m,) or bool((given != room).any()) or bool((room < 0).any()) or int(room.sum()) < n:
+        raise ValueError(
+            f"capacity must be whole numbers that give {m} columns room for {n} rows in all, got {given.tolist()}"
+        )
     # The rounding is many small steps: quicker on the CPU than as many calls of a GPU.
     values = plan.detach().to(device="cpu")
     if not bool(torch.isfinite(values).all()):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import os
 import re
@@ -11,6 +12,8 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO
+
+from assay.errors import InputError, one_line
 
 
 def cache_folder() -> Path:
@@ -40,6 +43,8 @@ def kept(name: str, make: Callable[[Path], object]) -> Path:
     ------
     ValueError
         When ``name`` is no such name.
+    InputError
+        When the cache cannot be written.
     """
     if not re.fullmatch(r"[A-Za-z0-9_-][A-Za-z0-9._-]*", name) or name.endswith((".part", ".lock")):
         raise ValueError(f"name must consist of letters, digits, '-', '_' and '.', not {name!r}")
@@ -57,8 +62,14 @@ def in_common(folder: Path, make: Callable[[Path], object]) -> Iterator[IO[str]]
     The lock is on a file beside the folder, which is yielded; who wants to delete the folder takes it for himself.
     ``make`` fills a folder whose name ends in ``.part``: only a whole one gets the name.
     """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    with folder.with_name(f"{folder.name}.lock").open("w") as lock:
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        lock = folder.with_name(f"{folder.name}.lock").open("w")
+    except OSError as error:
+        raise InputError(
+            f"{folder.parent} cannot be written ({one_line(error)}): name another folder in ASSAY_CACHE"
+        ) from error
+    with lock:
         while True:
             fcntl.flock(lock, fcntl.LOCK_SH)
             if folder.exists():
@@ -70,12 +81,25 @@ def in_common(folder: Path, make: Callable[[Path], object]) -> Iterator[IO[str]]
         yield lock
 
 
+@contextlib.contextmanager
+def full_disk_named(folder: Path) -> Iterator[None]:
+    """Where the disk is full inside, an OSError that says which; safetensors has an error of its own for it."""
+    try:
+        yield
+    except Exception as error:
+        full = isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT)
+        if full or (type(error).__name__ == "SafetensorError" and "I/O error" in str(error)):
+            raise OSError(f"{folder} cannot be written: {one_line(error)}") from error
+        raise
+
+
 def _fill(folder: Path, make: Callable[[Path], object]) -> None:
     under_way = folder.with_name(f"{folder.name}.part")
     shutil.rmtree(under_way, ignore_errors=True)  # left by a process that was killed
     under_way.mkdir()
     try:
-        make(under_way)
+        with full_disk_named(folder):
+            make(under_way)
     except BaseException:
         shutil.rmtree(under_way, ignore_errors=True)
         raise

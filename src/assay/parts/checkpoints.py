@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 from assay.errors import InputError, one_line
+from assay.parts.cache import full_disk_named
 from assay.parts.packages import need
 
 if TYPE_CHECKING:
@@ -51,7 +52,8 @@ def load_model(
     ------
     InputError
         When there is no such folder or model, when it is no checkpoint of this kind, holds quantised weights, no
-        safetensors, code of its own in place of a known architecture, or lacks weights.
+        safetensors, an adapter, code of its own in place of a known architecture, lacks weights or has some of another
+        shape than its config.json says.
     MissingPart
         When torch or transformers is not installed.
     """
@@ -74,7 +76,11 @@ def load_model(
             use_safetensors=True,
             trust_remote_code=False,
             output_loading_info=True,
+            ignore_mismatched_sizes=True,  # they are refused below, by name
         )
+    for key, *shapes in sorted(report["mismatched_keys"]):
+        there, wanted_shape = (list(shape) for shape in shapes)
+        raise InputError(f"{where}: {key} has the shape {there}, and by its config.json it should be {wanted_shape}")
     # A bare network may have a pooler that its checkpoint was trained without, and nobody misses it.
     absent = sorted(key for key in report["missing_keys"] if kind != "base" or "pooler" not in key)
     if absent:
@@ -111,7 +117,7 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     Raises
     ------
     InputError
-        When there is none, or only one that needs code of its own.
+        When there is none, only one that needs code of its own, or one without a vocabulary.
     """
     transformers = need("transformers", _WHY)
     where, folder = str(source), _as_folder(source)
@@ -119,7 +125,11 @@ def load_tokenizer(source: str | Path) -> PreTrainedTokenizerBase:
     if folder is not None and not any((folder / name).is_file() for name in names):
         raise InputError(f"{where} holds no tokenizer (none of {', '.join(names)})")
     with _plain_errors(where, folder):
-        return transformers.AutoTokenizer.from_pretrained(folder or where, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(folder or where, trust_remote_code=False)
+    # Where only tokenizer_config.json is there, transformers makes one that knows nothing but special tokens.
+    if not set(tokenizer.get_vocab()) - set(tokenizer.get_added_vocab()) - set(tokenizer.all_special_tokens) - {"▁"}:
+        raise InputError(f"{where} holds no vocabulary for its tokenizer: a file like tokenizer.json is missing")
+    return tokenizer
 
 
 def pick_device(device: str | torch.device = "auto") -> torch.device:
@@ -174,7 +184,8 @@ def new_folder(out: str | Path, overwrite: bool = False) -> Iterator[Path]:
     Raises
     ------
     InputError
-        When ``out`` is a file, or a folder that is not empty and ``overwrite`` is false.
+        When ``out`` is a file, a folder that is not empty and ``overwrite`` is false, or one that cannot be replaced:
+        where a disk is mounted, or this process works.
 
     Examples
     --------
@@ -184,15 +195,18 @@ def new_folder(out: str | Path, overwrite: bool = False) -> Iterator[Path]:
     ...     (Path(home) / "out" / "a.txt").read_text()
     'whole'
     """
-    target = Path(out).expanduser().absolute()
+    target = Path(out).expanduser().resolve()  # a link stays, and what it leads to is made
     _check_new_folder(target, overwrite)
+    if target.is_mount() or target == Path.cwd():
+        raise InputError(f"{out} cannot be replaced as a whole: give a new folder inside it")
     target.parent.mkdir(parents=True, exist_ok=True)
     # The mode of a folder made by mkdir, not the private one of mkdtemp.
     home = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     folder = home / "new"
     try:
         folder.mkdir()
-        yield folder
+        with full_disk_named(target):
+            yield folder
         _check_new_folder(target, overwrite)  # another process may have been quicker
         if target.exists():
             os.rename(target, home / "old")
@@ -215,13 +229,14 @@ def new_file(out: str | Path) -> Iterator[Path]:
     InputError
         When ``out`` is a folder.
     """
-    target = Path(out).expanduser().absolute()
+    target = Path(out).expanduser().resolve()  # a link stays, and what it leads to is written
     if target.is_dir():
         raise InputError(f"{out} is a folder, and a file is to be written")
     target.parent.mkdir(parents=True, exist_ok=True)
     home = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
-        yield home / target.name
+        with full_disk_named(target):
+            yield home / target.name
         os.replace(home / target.name, target)
     finally:
         shutil.rmtree(home, ignore_errors=True)
@@ -269,6 +284,8 @@ def _read_config(folder: Path) -> dict[str, Any]:
 
 
 def _check_weight_files(folder: Path) -> None:
+    if (folder / "adapter_config.json").is_file():  # transformers would load it on top of whatever model it names
+        raise InputError(f"{folder} holds a model and an adapter (adapter_config.json): move the adapter elsewhere")
     if any(folder.glob("*.safetensors")):
         return
     if any(folder.glob("*.bin")) or any(folder.glob("*.pt")) or any(folder.glob("*.pth")):
@@ -287,14 +304,16 @@ def _check_weight_files(folder: Path) -> None:
 @contextlib.contextmanager
 def _plain_errors(where: str, folder: Path | None) -> Iterator[None]:
     """Turn what transformers raises for a bad checkpoint into one sentence; running out of memory stays what it is."""
-    import torch
+    torch = need("torch", _WHY)
+    from huggingface_hub.errors import StrictDataclassError
     from safetensors import SafetensorError
 
+    bad = (OSError, ValueError, LookupError, TypeError, AttributeError, ArithmeticError, RuntimeError, SafetensorError)
     try:
         yield
     except torch.OutOfMemoryError:
         raise
-    except (OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, SafetensorError) as error:
+    except (*bad, StrictDataclassError) as error:
         what = (
             f"{where} cannot be loaded"
             if folder

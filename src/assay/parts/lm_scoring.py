@@ -33,12 +33,19 @@ def token_batches(tokenizer: PreTrainedTokenizerBase, texts: Iterable[str], leng
     ------
     ValueError
         When ``length`` is below 2, the tokenizer has no end-of-text token, or the texts do not fill one row.
+    TypeError
+        When ``texts`` is one string, or something in it is none.
     """
+    if isinstance(texts, str):
+        raise TypeError("texts must be several strings, not one")
     if length < 2:
         raise ValueError(f"length must be at least 2 (a token and the one it predicts), not {length}")
     if tokenizer.eos_token_id is None:
         raise ValueError("the tokenizer has no end-of-text token (eos_token) to put between texts")
     texts = list(texts)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise TypeError(f"texts[{place}] must be a string, not {type(text).__name__}")
     ids: list[int] = []
     for start in range(0, len(texts), 1000):
         # verbose=False: no warning about texts longer than the model's context, since they are cut here
@@ -60,12 +67,15 @@ def perplexity(model: nn.Module, ids: Int[Tensor, "n length"], batch_size: int =
     Raises
     ------
     ValueError
-        When ``batch_size`` is below 1, ``ids`` has no row, rows of fewer than 2 tokens, or tokens that the model does
-        not know.
+        When ``batch_size`` is below 1, ``ids`` has no row, rows of fewer than 2 tokens or of more than the model's
+        context, or tokens that the model does not know.
     """
     _check_batch_size(batch_size)
     if ids.ndim != 2 or ids.shape[0] == 0 or ids.shape[1] < 2:
         raise ValueError(f"ids must be [n, length] with n >= 1 and length >= 2, not {list(ids.shape)}")
+    context = _context(model)
+    if context is not None and ids.shape[1] > context:
+        raise ValueError(f"rows of ids have {ids.shape[1]} tokens, and the model's context is {context}")
     vocabulary = model.get_input_embeddings().weight.shape[0]
     if int(ids.min()) < 0 or int(ids.max()) >= vocabulary:
         raise ValueError(
@@ -77,7 +87,7 @@ def perplexity(model: nn.Module, ids: Int[Tensor, "n length"], batch_size: int =
         total = 0.0
         nll = _nll_by_head if _head_gives_logits(model, ids[:1, :8]) else _nll_by_model
         for batch in ids.split(batch_size):
-            total += nll(model, batch.to(model.device))
+            total += nll(model, batch.to(model.device, torch.long))
     finally:
         model.train(was_training)
     with np.errstate(over="ignore"):  # infinity is the answer
@@ -87,7 +97,16 @@ def perplexity(model: nn.Module, ids: Int[Tensor, "n length"], batch_size: int =
 def choice_accuracy(
     model: nn.Module, tokenizer: PreTrainedTokenizerBase, choices: Sequence[Choice], batch_size: int = 16
 ) -> float:
-    """The share of questions whose right option has the highest score of :func:`option_scores`, the first of equals."""
+    """The share of questions whose right option has the highest score of :func:`option_scores`, the first of equals.
+
+    Raises
+    ------
+    ValueError
+        As :func:`option_scores`, and when a question's ``answer`` is none of its options.
+    """
+    for choice in choices:
+        if not 0 <= choice.answer < len(choice.options):
+            raise ValueError(f"answer must be 0 to {len(choice.options) - 1}, an option's number, not {choice.answer}")
     scores = option_scores(model, tokenizer, choices, batch_size)
     return float(np.mean([int(np.argmax(s)) == choice.answer for s, choice in zip(scores, choices, strict=True)]))
 
@@ -115,11 +134,13 @@ def option_scores(
     Raises
     ------
     ValueError
-        When ``batch_size`` is below 1, there is no question, or an option is empty.
+        When ``batch_size`` is below 1, there is no question, one has no option, or an option is empty.
     """
     _check_batch_size(batch_size)
     if not choices:
         raise ValueError("choices must hold at least one question")
+    if any(not choice.options for choice in choices):
+        raise ValueError("a question has no options")
     if any(not option.strip() for choice in choices for option in choice.options):
         raise ValueError("an option is empty: it has no likelihood")
     rows = [
@@ -148,13 +169,18 @@ def _check_batch_size(batch_size: int) -> None:
         raise ValueError(f"batch_size must be at least 1, not {batch_size}")
 
 
+def _context(model: Any) -> int | None:
+    """The most tokens that the model was made for, where its configuration says so."""
+    return getattr(model.config, "max_position_embeddings", None)
+
+
 def _tokens(model: Any, tokenizer: Any, question: str, option: str) -> tuple[list[int], int]:
     """Tokens of question and option, and how many of them are the option's."""
     prompt = f"Question: {question.strip()}\nAnswer:"
     before, whole = (tokenizer(text, verbose=False)["input_ids"] for text in (prompt, f"{prompt} {option.strip()}"))
     if before and before[-1] == whole[-1] == tokenizer.eos_token_id:  # some tokenizers end each text
         before, whole = before[:-1], whole[:-1]
-    context = getattr(model.config, "max_position_embeddings", None) or len(whole)
+    context = _context(model) or len(whole)
     return whole[-context:], min(max(1, len(whole) - len(before)), context - 1)
 
 
@@ -167,8 +193,8 @@ def _option_log_likelihoods(model: Any, rows: list[tuple[list[int], int]]) -> li
     wanted = torch.arange(first, longest - 1, device=model.device)
     if "logits_to_keep" in inspect.signature(model.forward).parameters:
         logits = model(input_ids=ids, attention_mask=mask, logits_to_keep=wanted, use_cache=False).logits
-    else:
-        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, wanted]
+    else:  # the last ones: an adapter may put tokens of its own before those of the text
+        logits = model(input_ids=ids, attention_mask=mask, use_cache=False).logits[:, -longest:][:, wanted]
     values = []
     for row, (tokens, n) in zip(logits, rows, strict=True):
         at = slice(len(tokens) - n - 1 - first, len(tokens) - 1 - first)
@@ -207,7 +233,7 @@ def _nll_by_model(model: Any, ids: Tensor) -> float:
     rows = max(1, MOST_LOGITS // (model.get_input_embeddings().weight.shape[0] * ids.shape[1]))
     total = 0.0
     for some in ids.split(rows):
-        logits = model(input_ids=some, use_cache=False).logits[:, :-1]
+        logits = model(input_ids=some, use_cache=False).logits[:, -ids.shape[1] :][:, :-1]
         total += float(
             nn.functional.cross_entropy(logits.flatten(0, 1).float(), some[:, 1:].flatten(), reduction="sum")
         )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import sqlite3
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
+from assay.errors import one_line
 from assay.parts.cache import cache_folder
 from assay.parts.checkpoints import load_model, load_tokenizer, pick_device, without_bars
 from assay.parts.packages import need, package_file
@@ -23,6 +25,9 @@ DIM = 384
 MAX_TOKENS = 256
 NAME = "minilm-l6-v2-0.1.0"
 _AT_ONCE = 500  # keys in one query of the cache; SQLite allows 999 in old versions
+# The first one stays, so that a text's vector never changes, unless it is damaged.
+_KEEP = """INSERT INTO vectors VALUES (?, ?) ON CONFLICT (key) DO UPDATE SET vector = excluded.vector
+WHERE length(vectors.vector) <> length(excluded.vector)"""
 _KEEP_EVERY = 1024  # texts between two writes: what an interrupt can lose
 
 
@@ -51,7 +56,8 @@ def encode(texts: Sequence[str], batch_size: int = 64, device: str = "cpu") -> N
     """Embed texts: the mean of the last layer over their tokens, scaled to length 1.
 
     Each text's vector is kept in the user's cache under the content of the text, so that only new texts cost anything,
-    in whatever list they come. Last digits depend on the batch in which a text was embedded first.
+    in whatever list they come. Last digits depend on the batch in which a text was embedded first. Where the cache
+    cannot be used (read-only, full, damaged), a warning says so and all is embedded.
 
     Parameters
     ----------
@@ -88,16 +94,18 @@ def encode(texts: Sequence[str], batch_size: int = 64, device: str = "cpu") -> N
     first: dict[bytes, int] = {}
     for place, key in enumerate(keys):
         first.setdefault(key, place)
-    with _vectors() as database:
+    known: dict[bytes, NDArray[np.float32]] = {}
+    with _or_without() as usable, _vectors() as database:
         known = _read(database, list(first))
-        todo = [first[key] for key in first if key not in known]
-        if todo:
-            for places, vectors in _embed([texts[i] for i in todo], batch_size, device):
-                new = {keys[todo[i]]: vector for i, vector in zip(places, vectors, strict=True)}
-                with database:
+    todo = [first[key] for key in first if key not in known]
+    if todo:
+        for places, vectors in _embed([texts[i] for i in todo], batch_size, device):
+            new = {keys[todo[i]]: vector for i, vector in zip(places, vectors, strict=True)}
+            known |= new
+            if usable:
+                with _or_without() as usable, _vectors() as database, database:
                     rows = [(key, vector.tobytes()) for key, vector in new.items()]
-                    database.executemany("INSERT OR IGNORE INTO vectors VALUES (?, ?)", rows)
-                known |= new
+                    database.executemany(_KEEP, rows)
     return np.stack([known[key] for key in keys]) if keys else np.empty((0, DIM), np.float32)
 
 
@@ -105,9 +113,28 @@ def _key(text: str) -> bytes:
     return hashlib.blake2b(text.encode(), digest_size=16).digest()
 
 
+def _database() -> Path:
+    return cache_folder() / "kept" / f"{NAME}.db"
+
+
+@contextlib.contextmanager
+def _or_without() -> Iterator[list[bool]]:
+    """What is done with the cache; where that fails, a warning, and the list that was yielded becomes empty."""
+    usable = [True]
+    try:
+        yield usable
+    except (sqlite3.Error, OSError) as error:
+        usable.clear()
+        warnings.warn(
+            f"embedding without the cache, since {_database()} cannot be used ({one_line(error)}); "
+            "it may be deleted at any time",
+            stacklevel=4,
+        )
+
+
 @contextlib.contextmanager
 def _vectors() -> Iterator[sqlite3.Connection]:
-    path = cache_folder() / "kept" / f"{NAME}.db"
+    path = _database()
     path.parent.mkdir(parents=True, exist_ok=True)
     database = sqlite3.connect(path, timeout=120)  # others write meanwhile, for milliseconds
     try:
@@ -123,7 +150,8 @@ def _read(database: sqlite3.Connection, keys: list[bytes]) -> dict[bytes, NDArra
         some = keys[start : start + _AT_ONCE]
         marks = ",".join("?" * len(some))
         for key, vector in database.execute(f"SELECT key, vector FROM vectors WHERE key IN ({marks})", some):
-            found[key] = np.frombuffer(vector, np.float32)
+            if len(vector) == DIM * 4:
+                found[key] = np.frombuffer(vector, np.float32)
     return found
 
 

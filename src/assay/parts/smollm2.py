@@ -6,8 +6,9 @@ import gc
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from assay.errors import InputError
 from assay.parts.cache import kept
-from assay.parts.checkpoints import load_model, load_tokenizer, without_bars
+from assay.parts.checkpoints import as_dtype, load_model, load_tokenizer, pick_device, without_bars
 from assay.parts.packages import need, package_file
 
 if TYPE_CHECKING:
@@ -43,10 +44,21 @@ def load(
         float32, bfloat16 or float16.
     device
         A torch device, or ``"auto"`` for a GPU where torch sees one.
+
+    Raises
+    ------
+    InputError
+        When there is no such dtype or device, or what the cache holds is damaged.
+    MissingPart
+        When the package or what reads it is not installed.
     """
+    wanted, place = as_dtype(dtype), pick_device(device)
     where = folder()
-    with without_bars():
-        return load_model(where, dtype, device), load_tokenizer(where)  # type: ignore[return-value]
+    try:
+        with without_bars():
+            return load_model(where, wanted, place), load_tokenizer(where)  # type: ignore[return-value]
+    except InputError as error:
+        raise InputError(f"{error}; delete the folder {where}, and it is made again") from error
 
 
 def _unpack(empty: Path) -> None:
