@@ -50,10 +50,10 @@ def blocks(page: str) -> list[Block]:
 
 def run(
     page: str, folder: Path, say: Callable[[Block, str], None], *, shell: Callable[[str], str] = lambda text: text
-) -> None:
+) -> dict[str, object]:
     """Run the page's blocks in ``folder``; ``say`` is told each output block and what was printed.
 
-    ``shell`` changes a ``bash`` block before it is run.
+    ``shell`` changes a ``bash`` block before it is run. Returns what the ``python`` blocks defined.
     """
     namespace: dict[str, object] = {"__name__": "__page__"}
     bin = Path(sys.executable).parent
@@ -76,6 +76,7 @@ def run(
             )
             assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
             printed = done.stdout
+    return namespace
 
 
 def commands(script: str) -> str:
