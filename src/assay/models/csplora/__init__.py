@@ -1,0 +1,10 @@
+"""Plan where LoRA rank should go before you train: a short probe, then one rank for each weight matrix."""
+
+from .allocation import allocate
+from .heads import fit_head
+from .losses import sample_weights
+from .plan import RankPlan, RankPlanError
+from .probe import probe
+from .scores import ModuleScores
+
+__all__ = ["ModuleScores", "RankPlan", "RankPlanError", "allocate", "fit_head", "probe", "sample_weights"]
