@@ -36,6 +36,26 @@ def test_another_version_of_the_code_makes_it_again(cache):
     assert folders[0] == folders[2] != folders[1]
 
 
+def test_shared_work_that_uses_shared_work_counts_once_and_whole():
+    def burn(seconds):
+        end = time.process_time() + seconds
+        while time.process_time() < end:
+            pass
+
+    def outer(folder):
+        burn(0.2)
+        shared("inner", lambda folder: burn(0.3))
+
+    with watch_shared("code") as first:
+        shared("outer", outer)
+    with watch_shared("code") as later:
+        shared("outer", outer)
+    assert 0.5 <= first.cpu_here < 0.7
+    assert sorted(round(cost, 1) for cost in first.used.values()) == [0.2, 0.3]
+    assert later.used == first.used
+    assert later.cpu_here < 0.1
+
+
 def test_a_failed_or_killed_attempt_leaves_nothing_behind(cache):
     def fail(folder):
         (folder / "half").write_text("half")

@@ -71,22 +71,41 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
     work = _cell.get() or SharedWork()
     text = json.dumps([work.code, key], sort_keys=True)
     name = hashlib.sha256(text.encode()).hexdigest()[:32]
-    folder, wall, cpu = cache_folder() / "shared" / name, time.perf_counter(), cpu_seconds()
-    with in_common(folder, lambda empty: _make(empty, make)) as lock:
+    folder = cache_folder() / "shared" / name
+    clock = _Clock(work)
+    with in_common(folder, lambda empty: _make(empty, make, work)) as lock:
         if _cell.get() is not None and name not in work.used:
             # A descriptor of its own keeps the lock when this file is closed.
             work.in_use.callback(os.close, os.dup(lock.fileno()))
-    work.wall_here += time.perf_counter() - wall
-    work.cpu_here += cpu_seconds() - cpu
-    work.used[name] = float(json.loads((folder / COST).read_text())["cpu_seconds"])
+    wall, cpu = clock.read()
+    work.wall_here += wall
+    work.cpu_here += cpu
+    cost = json.loads((folder / COST).read_text())
+    work.used |= {name: float(cost["cpu_seconds"]), **cost["used"]}
     return folder
 
 
-def _make(folder: Path, make: Callable[[Path], object]) -> None:
-    cpu, wall = cpu_seconds(), time.perf_counter()
-    make(folder)
-    cost = {"cpu_seconds": cpu_seconds() - cpu, "wall_seconds": time.perf_counter() - wall}
-    (folder / COST).write_text(json.dumps(cost))
+class _Clock:
+    """Seconds since it was made, without those of shared work that was asked for meanwhile: they count there."""
+
+    def __init__(self, work: SharedWork) -> None:
+        self.work = work
+        self.start = (time.perf_counter() - work.wall_here, cpu_seconds() - work.cpu_here)
+
+    def read(self) -> tuple[float, float]:
+        """Wall and CPU seconds."""
+        wall, cpu = self.start
+        return time.perf_counter() - self.work.wall_here - wall, cpu_seconds() - self.work.cpu_here - cpu
+
+
+def _make(folder: Path, make: Callable[[Path], object], work: SharedWork) -> None:
+    clock, before, work.used = _Clock(work), work.used, {}
+    try:
+        make(folder)
+    finally:
+        within, work.used = work.used, before | work.used
+    wall, cpu = clock.read()
+    (folder / COST).write_text(json.dumps({"cpu_seconds": cpu, "wall_seconds": wall, "used": within}))
 
 
 @dataclass(frozen=True)

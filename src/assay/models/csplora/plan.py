@@ -193,7 +193,7 @@ class RankPlan:
         return table.sort_values(["rank", "score"], ascending=False, kind="stable")
 
     def __str__(self) -> str:
-        share = 100 * (self.trainable_parameters / self.uniform_parameters - 1)
+        share = round(100 * (self.trainable_parameters / self.uniform_parameters - 1), 1) + 0.0  # no "-0.0"
         ranks = sorted(self.ranks.values())
         head = (
             f"{len(ranks)} matrices, ranks {ranks[0]} to {ranks[-1]}, {self.total_rank} together; "
