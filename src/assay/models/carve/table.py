@@ -1,0 +1,69 @@
+"""A user's table of queries, read from a file."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+
+from assay.errors import InputError, MissingPart, one_line
+
+FORMATS = ".csv, .tsv, .parquet or .jsonl"
+
+
+def read_table(path: Path, names: Mapping[str, str | None]) -> pd.DataFrame:
+    """Read a table and give its columns the names that are used here.
+
+    Parameters
+    ----------
+    path
+        CSV or TSV with a header, Parquet, or one JSON object a line. Texts stay texts: an id "007" is no number.
+    names
+        What is used here (``query``, ``id``, …) to the column's name in the file; None where the file has none.
+
+    Raises
+    ------
+    InputError
+        When the file cannot be read, or a column is not there.
+    """
+    table = _read(Path(path))
+    wanted = {theirs: ours for ours, theirs in names.items() if theirs is not None}
+    for column in wanted:
+        if column not in table.columns:
+            raise InputError(f"{path} has no column {column!r}; it has {', '.join(map(str, table.columns))}")
+    table = table[list(wanted)].rename(columns=wanted)
+    if "experience" in table:
+        table["experience"] = _numbers_if_all(table["experience"])
+    return table
+
+
+def read_columns(path: Path) -> list[str]:
+    """The names of a file's columns."""
+    return [str(name) for name in _read(path).columns]
+
+
+def _read(path: Path) -> pd.DataFrame:
+    suffix = path.suffix.lower()
+    if suffix not in (".csv", ".tsv", ".parquet", ".jsonl"):
+        raise InputError(f"{path} must be {FORMATS}")
+    if not path.is_file():
+        raise InputError(f"there is no file {path}")
+    try:
+        if suffix == ".parquet":
+            return pd.read_parquet(path)
+        if suffix == ".jsonl":
+            return pd.read_json(path, lines=True, dtype=False)
+        separator = "\t" if suffix == ".tsv" else ","
+        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, na_values=[""])
+    except ImportError:
+        raise MissingPart(f"reading {path.name} needs pyarrow", "python -m pip install 'assay[parquet]'") from None
+    except ValueError as error:
+        raise InputError(f"{path} cannot be read: {one_line(error)}") from None
+
+
+def _numbers_if_all(column: pd.Series[Any]) -> pd.Series[Any]:
+    """Times as numbers if all can be read so: then 10 comes after 9."""
+    numbers = pd.to_numeric(column, errors="coerce")
+    return column if numbers.isna().any() else numbers
