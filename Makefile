@@ -39,8 +39,7 @@ system:
 	fi
 
 benchmark: .venv/dev
-	$(ONE_THREAD) $(BIN)/python benchmarks/frame.py
-	$(ONE_THREAD) $(BIN)/python benchmarks/knockoff_pca.py
+	@for script in benchmarks/*.py; do echo "== $$script"; $(ONE_THREAD) $(BIN)/python $$script || exit 1; done
 
 .venv/base: pyproject.toml constraints.txt
 	test -d .venv || $(PYTHON) -m venv .venv

@@ -56,6 +56,18 @@ def test_show_prints_card_study_and_what_of_yours_it_accepts(assay):
     assert [arm["role"] for arm in data["arms"]] == ["method", "baseline", "trivial"]
 
 
+def test_show_prints_the_card_also_where_the_study_lacks_a_package(assay, plug_in, tmp_path):
+    (tmp_path / "hidden").mkdir()
+    (tmp_path / "hidden" / "torch.py").write_text("raise ModuleNotFoundError('No module named torch', name='torch')")
+    without = {"PYTHONPATH": f"{tmp_path / 'hidden'}{os.pathsep}{plug_in}"}
+    for method in ("carve", "csplora", "dot-moe", "sa-merging"):
+        text = assay("show", method, env=without).stdout
+        assert "When not" in text
+        assert "needs torch; install it with: python -m pip install 'assay[models]'" in " ".join(text.split())
+        assert "needs torch" in json.loads(assay("show", method, "--json", env=without).stdout)["missing"]
+        assert "needs torch" in assay("check", method, env=without, code=2).stderr
+
+
 def test_check_judges_every_claim_and_names_the_number_judged(assay):
     done = check(assay)
     assert "4 of 4 claims judged" in done.stdout

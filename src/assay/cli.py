@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from assay import __version__, catalog
-from assay.errors import InputError
+from assay.errors import InputError, MissingPart
 
 if TYPE_CHECKING:
     from assay.evidence.run import Plan
@@ -105,19 +105,22 @@ def list_methods(json: JsonOption = False) -> None:
 def show(method: str, json: JsonOption = False) -> None:
     """Show a method's card and its study: tasks, arms, claims, and what of yours it accepts."""
     card = catalog.card(method)
-    study = catalog.load_study(card)
+    study, missing = None, ""
+    try:
+        study = catalog.load_study(card)
+    except MissingPart as error:  # the card tells whether installing it is worth while
+        missing = str(error)
     if json:
-        _print_json(
-            _card_data(card)
-            | {
-                "card": card.text,
+        told: dict[str, Any] = {"missing": missing}
+        if study is not None:
+            told = {
                 "tasks": [{"name": t.name, "what": t.what, "control": t.control} for t in study.tasks],
                 "arms": [{"name": a.name, "role": a.role, "what": a.what} for a in study.arms],
                 "claims": [claim.name for claim in study.claims],
                 "accepts": dict(study.accepts),
                 "contract": study.contract,
             }
-        )
+        _print_json(_card_data(card) | {"card": card.text} | told)
         return
     from rich.markdown import Markdown
 
@@ -126,7 +129,7 @@ def show(method: str, json: JsonOption = False) -> None:
     console = wide_console()
     console.print(Markdown(card.text))
     console.rule("study")
-    console.print(study_text(study))
+    console.print(study_text(study) if study is not None else f"Not shown: {missing}", markup=False)
 
 
 @app.command()

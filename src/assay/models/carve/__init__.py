@@ -1,13 +1,13 @@
 """CARvE: a router over a catalogue of models or tools that keeps learning as the catalogue grows."""
 
-from assay.parts.packages import need
+from assay.errors import MissingPart
 
-for _module in ("torch", "safetensors", "jaxtyping"):
-    need(_module, "carve")
-
-from .metrics import forgetting, route_accuracy, route_report  # noqa: E402
-from .router import Buffer, CarveRouter  # noqa: E402
-from .stream import ContinualStream, Experience  # noqa: E402
+try:
+    from .metrics import forgetting, route_accuracy, route_report
+    from .router import Buffer, CarveRouter
+    from .stream import ContinualStream, Experience
+except ModuleNotFoundError as error:
+    raise MissingPart(f"carve needs {error.name}", "python -m pip install 'assay[models]'") from error
 
 __all__ = [
     "Buffer",
