@@ -123,9 +123,14 @@ def test_mistakes(folder, change, message):
     assert not (folder / "plan.json").exists()
 
 
-def test_an_existing_folder_is_not_overwritten(folder):
+@pytest.mark.parametrize("option", ["--out", "--save-scores", "--lora-config"])
+def test_what_cannot_be_written_is_said_before_anything_is_run(folder, monkeypatch, option):
+    monkeypatch.setattr("assay.models.csplora.use._scores", lambda *_: pytest.fail("the probe ran"))
+    before = sorted(folder.iterdir())
     done = run(
-        folder, "--model", folder / "bare", "--data", folder / "rows.jsonl", "--label-field", "label", "--steps", 2,
-        "--out", folder / "plan.json", "--lora-config", folder, code=1,
+        folder, "--model", folder / "bare", "--data", folder / "rows.jsonl", "--label-field", "label",
+        "--out", folder / "plan.json", option, folder, code=1,
     )  # fmt: skip
     assert isinstance(done.exception, InputError)
+    assert option in str(done.exception)
+    assert sorted(folder.iterdir()) == before

@@ -194,6 +194,16 @@ def test_large_tensors_are_cut_exactly(kind):
         assert not bool((ties & ~mask)[: int((ties & mask).nonzero().max())].any())
 
 
+def test_large_tensors_are_cut_exactly_among_what_is_alive():
+    g = torch.Generator().manual_seed(0)
+    scores = torch.randn(200_000, generator=g)
+    alive = torch.rand(200_000, generator=g) < 0.3
+    order = torch.where(alive, scores, -torch.inf).argsort(descending=True)
+    for count in (1, 20_000, int(alive.sum()) - 1, int(alive.sum()) + 5):
+        found = keep_top(scores, count, alive).nonzero().flatten()
+        assert found.tolist() == sorted(order[: min(count, int(alive.sum()))].tolist())
+
+
 def test_masks_are_bits():
     masks = BitMasks({"a": 13, "b": 8}, 2)
     assert masks.read(0, "a") is None

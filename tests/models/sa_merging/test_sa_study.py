@@ -180,6 +180,21 @@ def test_bad_lines(tmp_path, text, says):
         read_lines(tmp_path / "x.jsonl")
 
 
+def test_seeds_judge_by_other_lines(users, monkeypatch):
+    (users / "d1.jsonl").write_text("".join(json.dumps({"text": f"line {n}"}) + "\n" for n in range(20)))
+    monkeypatch.setattr("assay.models.sa_merging.own.load_tokenizer", lambda folder: None)
+    seen = []
+    monkeypatch.setattr("assay.models.sa_merging.own._quality", lambda model, _, lines: seen.append(lines) or 1.0)
+    task = own({"model": users / "base", "data": users / "suite.json"}).tasks[0]
+    for seed in (1, 1, 2):
+        given, suite = task.load(seed, SMOKE)
+        task.score(STUDY.arm("base").run(given, seed, SMOKE), suite)
+    one, again, other = seen[0], seen[4], seen[8]
+    assert one == seen[1] == again  # the expert and the merged model, and the same seed once more
+    assert len(other) == 20
+    assert sorted(one) != sorted(other)
+
+
 def test_own_needs_both():
     with pytest.raises(InputError, match="as --model and a JSON file"):
         own({"model": Path(".")})

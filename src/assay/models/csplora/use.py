@@ -65,6 +65,12 @@ def plan(
             raise InputError(f"{what} must be at least 1, got {number}")
     if length < 2:
         raise InputError(f"--length must be at least 2, got {length}")
+    # Before the probe, which may take minutes.
+    for what, path in (("--out", out), ("--save-scores", save_scores)):
+        if path is not None and path.is_dir():
+            raise InputError(f"{what}: {path} is a folder, and a file is to be written")
+    if lora_config is not None and (lora_config.is_file() or (lora_config.is_dir() and any(lora_config.iterdir()))):
+        raise InputError(f"--lora-config: {lora_config} exists and is not empty: give another folder")
     task_type = None
     if scores is not None:
         if model is not None or data is not None:

@@ -21,11 +21,11 @@ from assay.parts.text import Choice
 from .lora import merge_lora
 from .suites import Questions, State, class_means, embed_tokens, fine_tune, in_batches, write
 
-TEXTS, TOKENS, STEPS, RATE, BATCH, LEAST = 1400, 48, 250, 1e-4, 16, 10
+TEXTS, TOKENS, STEPS, RATE, BATCH, LEAST = 480, 32, 120, 1e-4, 16, 10
 """Of MiniLM's experts: texts of a kind, tokens of a text, how they are fine-tuned, and texts that a class must have."""
 
-RANK, LORA_STEPS, LORA_RATE, LORA_BATCH, LORA_TOKENS, ASKED = 8, 60, 5e-4, 4, 128, 150
-"""Of SmolLM2's adapters; as many questions of each kind are asked in the end."""
+RANK, LORA_STEPS, LORA_RATE, LORA_BATCH, LORA_TOKENS, PASSAGE, ASKED = 8, 30, 5e-4, 4, 96, 240, 40
+"""Of SmolLM2's adapters; PASSAGE letters of a text are read, and ASKED questions of each kind are asked in the end."""
 
 
 def minilm_network() -> nn.Module:
@@ -94,11 +94,11 @@ class LoraQuestions:
 def _all_choices() -> dict[str, list[Choice]]:
     yes_no = ("yes", "no")
     passages = [
-        Choice(f"{q.passage[:600]} Question: {q.question}?", yes_no, 0 if q.answer else 1) for q in text.boolq()
+        Choice(f"{q.passage[:PASSAGE]} Question: {q.question}?", yes_no, 0 if q.answer else 1) for q in text.boolq()
     ]
     films, ratings = text.sentiment("movie")
     liked = [
-        Choice(f'Does this reviewer like the film? "{t}"', yes_no, 0 if r > 0 else 1)
+        Choice(f'Does this reviewer like the film? "{t[:PASSAGE]}"', yes_no, 0 if r > 0 else 1)
         for t, r in zip(films, ratings, strict=True)
         if abs(r) >= 1
     ]
@@ -169,7 +169,7 @@ def _answer_loss(model: Any, tokenizer: Any, questions: Sequence[Choice]) -> Ten
 
 @dataclass(frozen=True)
 class MergedAdapter:
-    """A merged adapter's files as bytes, and the share of ranks that it leaves out."""
+    """A merged adapter's files as bytes (none for the base alone), and the share of ranks that it leaves out."""
 
     files: Mapping[str, bytes]
     ranks_out: float
@@ -196,9 +196,10 @@ def score_adapter(output: MergedAdapter, questions: LoraQuestions) -> Mapping[st
     import peft
 
     model, tokenizer = smollm2.load()
-    with tempfile.TemporaryDirectory() as folder:
-        for name, content in output.files.items():
-            (Path(folder) / name).write_bytes(content)
-        merged = peft.PeftModel.from_pretrained(model, folder).merge_and_unload().eval()
-    found = [choice_accuracy(merged, tokenizer, asked) for asked in questions.asked.values()]
+    if output.files:
+        with tempfile.TemporaryDirectory() as folder:
+            for name, content in output.files.items():
+                (Path(folder) / name).write_bytes(content)
+            model = peft.PeftModel.from_pretrained(model, folder).merge_and_unload().eval()
+    found = [choice_accuracy(model, tokenizer, asked) for asked in questions.asked.values()]
     return {"accuracy": float(np.mean(found)), "ranks_out": output.ranks_out}

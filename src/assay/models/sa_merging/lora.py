@@ -252,8 +252,9 @@ def _prune(
     modules = {name: module for module, name in names.items()}
     flipped = bool(adapters[0].config.get("fan_in_fan_out"))
     for t in range(1, rounds + 1):
+        counts = [{m: max(1, kept_count(rank, keep, t, rounds)) for m, rank in one.items()} for one in ranks]
         sensed = []
-        for adapter in adapters:
+        for adapter, wanted in zip(adapters, counts, strict=True):
 
             def read(name: str, adapter: Adapter = adapter) -> Tensor:
                 tensor = weights.read(name)
@@ -263,14 +264,15 @@ def _prune(
                 update = pair[0] @ pair[1]
                 return tensor.to(device, dtype) + (update.T if flipped else update)
 
-            sensed.append((sensing(read) if sensing is not None else {}, read))
+            loses = any(wanted[module] < A.shape[0] for module, (_, A) in adapter.pairs.items())
+            sensed.append((sensing(read) if sensing is not None and loses else {}, read))
         for module, name in names.items():
             there = [one.pairs[module] for one in adapters if module in one.pairs]  # of the last round, for all
             for n, adapter in enumerate(adapters):
                 if module not in adapter.pairs:
                     continue
                 B, A = adapter.pairs[module]
-                count = max(1, kept_count(ranks[n][module], keep, t, rounds))
+                count = counts[n][module]
                 if count >= A.shape[0]:
                     continue
                 terms, read = sensed[n]

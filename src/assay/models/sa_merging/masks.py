@@ -12,7 +12,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-_SAMPLE = 65_536
+_SAMPLE = 16_384
 
 
 class BitMasks:
@@ -64,41 +64,40 @@ def kept_count(numel: int, keep: float, round_: int, rounds: int) -> int:
 def keep_top(
     scores: Float[Tensor, " entries"], count: int, alive: Bool[Tensor, " entries"] | None = None
 ) -> Bool[Tensor, " entries"]:
-    """The ``count`` highest scores among the entries alive; of equal ones those with the lower index.
-
-    Takes two or three passes over the scores: a threshold is bracketed from a sample at fixed steps, and only what
-    lies in the bracket is sorted out.
-    """
-    index = None
-    if alive is not None:
-        index = alive.nonzero().squeeze(1)
-        scores = scores[index]
-    n = scores.numel()
-    if count >= n:
-        return alive.clone() if alive is not None else torch.ones_like(scores, dtype=torch.bool)
+    """The ``count`` highest scores among the entries alive; of equal ones those with the lower index."""
+    if count >= (scores.numel() if alive is None else _count(alive)):
+        return torch.ones_like(scores, dtype=torch.bool) if alive is None else alive.clone()
     if count <= 0:
-        return torch.zeros(len(alive) if alive is not None else n, dtype=torch.bool, device=scores.device)
+        return torch.zeros_like(scores, dtype=torch.bool)
+    if alive is not None:
+        # -inf where dead, inf where alive; by arithmetic, since choosing by truth values is several times slower.
+        bound = alive.to(scores.dtype).sub_(0.5).mul_(torch.inf)
+        scores = torch.minimum(scores, bound, out=bound)
     threshold = _kth_largest(scores, count)
-    chosen = scores > threshold
-    ties = (scores == threshold).nonzero().squeeze(1)
-    chosen[ties[: count - int(chosen.sum())]] = True
-    if index is None or alive is None:
-        return chosen
-    mask = torch.zeros_like(alive)
-    mask[index[chosen]] = True
-    return mask
+    chosen = scores >= threshold
+    surplus = _count(chosen) - count
+    if surplus:
+        ties = (scores == threshold).nonzero().squeeze(1)
+        chosen[ties[len(ties) - surplus :]] = False
+    return chosen
 
 
-def _kth_largest(scores: Float[Tensor, " entries"], k: int) -> Tensor:
-    """The k-th largest value, exactly."""
+def _count(mask: Bool[Tensor, " entries"]) -> int:
+    return int(np.count_nonzero(mask.numpy())) if mask.device.type == "cpu" else int(mask.sum())
+
+
+def _kth_largest(scores: Float[Tensor, " entries"], k: int) -> float:
+    """The k-th largest value, exactly: bracketed from a sample at fixed steps, then found within the bracket."""
     n = scores.numel()
-    if n > 8 * _SAMPLE:
-        sample = scores[:: n // _SAMPLE].sort(descending=True).values
+    if scores.device.type != "cpu":
+        return float(scores.kthvalue(n - k + 1).values)
+    values = scores.numpy()
+    if n > 4 * _SAMPLE:
+        sample = np.sort(values[:: n // _SAMPLE])[::-1]
         at, margin = k / n * len(sample), 4 * (len(sample) ** 0.5)
-        high = sample[max(0, int(at - margin))]
-        low = sample[min(len(sample) - 1, int(at + margin))]
-        above = int((scores > high).sum())
-        inside = scores[(scores <= high) & (scores >= low)]
-        if above < k <= above + len(inside):  # else the sample misled, as periodic scores can
-            scores, k = inside, k - above
-    return scores.kthvalue(scores.numel() - k + 1).values
+        above = values > sample[max(0, int(at - margin))]
+        inside = values[(values >= sample[min(len(sample) - 1, int(at + margin))]) ^ above]
+        before = int(np.count_nonzero(above))
+        if before < k <= before + len(inside):  # else the sample misled, as periodic scores can
+            values, k = inside, k - before
+    return float(np.partition(values, len(values) - k)[len(values) - k])

@@ -189,7 +189,7 @@ def saliency(
     for name in job.names:
         consensus = job.consensus(name, masks)
         for n in range(len(experts)):
-            found[n][name] = _score(job, n, name, consensus, masks, sensed[n].get(name), mode, sensing)
+            found[n][name] = _score(job, n, name, consensus, sensed[n].get(name), mode, sensing)
     masks.close()
     return found
 
@@ -248,10 +248,14 @@ class Job:
             self._at = (name, self.base.read(name).to(self.device, self.dtype))
         return self._at[1]
 
+    def weight(self, n: int, name: str) -> Tensor:
+        """θ of an expert; treat it as read-only."""
+        return self.experts[n].read(name).to(self.device, self.dtype)
+
     def update(self, n: int, name: str, mask: Tensor | None = None) -> Tensor:
         """τ of an expert, masked."""
-        delta = self.experts[n].read(name).to(self.device, self.dtype) - self._start(name)
-        return delta if mask is None else delta.mul_(mask.to(self.device).reshape(delta.shape))
+        delta = self.weight(n, name) - self._start(name)
+        return delta if mask is None else delta.mul_(mask.to(self.device, self.dtype).reshape(delta.shape))
 
     def reader(self, n: int, masks: BitMasks) -> Callable[[str], Tensor]:
         """Reads θ₀ + masked τ of an expert."""
@@ -260,10 +264,11 @@ class Job:
             if name not in self.chosen:
                 return self.base.read(name)
             mask = masks.read(n, name)
-            theirs = self.experts[n].read(name).to(self.device, self.dtype)
+            theirs = self.weight(n, name)
             if mask is None:
                 return theirs
-            return torch.where(mask.to(self.device).reshape(theirs.shape), theirs, self._start(name))
+            # Chooses by truth values, exactly, and several times faster than torch.where.
+            return torch.lerp(self._start(name), theirs, mask.to(self.device, self.dtype).reshape(theirs.shape))
 
         return read
 
@@ -357,7 +362,7 @@ def _drop(
             new = []
             for n in range(len(job.experts)):
                 alive = masks.read(n, name)
-                score = _score(job, n, name, consensus, masks, sensed[n].get(name), mode, sensing).reshape(-1)
+                score = _score(job, n, name, consensus, sensed[n].get(name), mode, sensing).reshape(-1)
                 new.append(keep_top(score, count, None if alive is None else alive.to(score.device)))
             for n, mask in enumerate(new):
                 masks.write(n, name, mask)
@@ -365,24 +370,17 @@ def _drop(
 
 
 def _score(
-    job: Job,
-    n: int,
-    name: str,
-    consensus: Tensor,
-    masks: BitMasks,
-    terms: Terms | None,
-    mode: Mode,
-    sensing: Sensing | None,
+    job: Job, n: int, name: str, consensus: Tensor, terms: Terms | None, mode: Mode, sensing: Sensing | None
 ) -> Tensor:
+    """The saliency of an expert's entries; of those that were dropped it means nothing."""
     if mode == "abs":
         score = consensus.abs()
     elif mode == "agree":
-        score = job.update(n, name, masks.read(n, name)).sign_().mul_(consensus)
+        score = job.update(n, name).sign_().mul_(consensus)
     else:
-        weight = job.reader(n, masks)(name)
-        if sensing is not None:
-            weight = weight + sensing.offset(name)
-        score = weight.sign().mul_(consensus)
+        weight = job.weight(n, name)  # what is alive is the expert's own
+        offset = sensing.offset(name) if sensing is not None else 0.0
+        score = (weight + offset if offset else weight).sign().mul_(consensus)
     if terms is None:
         return score
     if len(terms) == 1:

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import nn
 
@@ -20,6 +21,7 @@ from assay.parts.text import Choice
 from .suites import State
 
 LENGTH = 128
+Lines = list[str] | list[Choice]
 
 
 @dataclass(frozen=True)
@@ -36,6 +38,7 @@ class OwnSuite:
 
     base: Path
     judged: tuple[Judged, ...]
+    seed: int
 
 
 def read_suite(path: Path) -> tuple[Judged, ...]:
@@ -63,7 +66,7 @@ def read_suite(path: Path) -> tuple[Judged, ...]:
     return tuple(found)
 
 
-def read_lines(path: Path) -> list[str] | list[Choice]:
+def read_lines(path: Path) -> Lines:
     """The texts, or the questions, of a JSONL file."""
     if not path.is_file():
         raise InputError(f"{path} is not there; it must be a JSONL file")
@@ -92,14 +95,15 @@ def read_lines(path: Path) -> list[str] | list[Choice]:
 
 def load_own(seed: int, budget: Any, base: Path, judged: tuple[Judged, ...]) -> tuple[nn.Module, list[Path], OwnSuite]:
     """The base as a module, the experts' folders, and what the score needs."""
-    return load_model(base, "float32", "cpu"), [one.model for one in judged], OwnSuite(base, judged)
+    return load_model(base, "float32", "cpu"), [one.model for one in judged], OwnSuite(base, judged, seed)
 
 
 @torch.no_grad()
 def score_own(output: State | None, suite: OwnSuite) -> Mapping[str, float]:
     """How good the merged model is at each expert's text, as a share of the expert; None is each expert itself.
 
-    On questions that is accuracy by accuracy; on texts the mean probability of a token (geometric) by the expert's.
+    Each seed draws as many lines as there are, with repetition: merging has no chance in it, and without that every
+    seed would say the same. Questions are judged by accuracy, texts by the mean probability of a token (geometric).
     """
     tokenizer = load_tokenizer(suite.base)
     model = load_model(suite.base, "float32", "cpu")
@@ -111,14 +115,18 @@ def score_own(output: State | None, suite: OwnSuite) -> Mapping[str, float]:
                     state[name].add_(update)
     shares = []
     for one in suite.judged:
-        own = _quality(load_model(one.model, "float32", "cpu"), tokenizer, one.data)
-        merged = own if output is None else _quality(model, tokenizer, one.data)
+        lines = _drawn(read_lines(one.data), suite.seed)
+        own = _quality(load_model(one.model, "float32", "cpu"), tokenizer, lines)
+        merged = own if output is None else _quality(model, tokenizer, lines)
         shares.append(merged / own if own > 0 else math.nan)
     return {"accuracy": sum(shares) / len(shares)}
 
 
-def _quality(model: Any, tokenizer: Any, data: Path) -> float:
-    lines = read_lines(data)
+def _drawn(lines: Lines, seed: int) -> Lines:
+    return [lines[i] for i in np.random.default_rng(seed).integers(len(lines), size=len(lines))]  # type: ignore[return-value]
+
+
+def _quality(model: Any, tokenizer: Any, lines: Lines) -> float:
     if isinstance(lines[0], Choice):
         return choice_accuracy(model, tokenizer, lines)
     return 1 / perplexity(model, token_batches(tokenizer, lines, LENGTH), 8)

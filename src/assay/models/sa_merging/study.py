@@ -29,7 +29,7 @@ SCALES = (0.3, 0.5, 0.7, 0.85, 1.0, 1.2, 1.5, 2.0)
 """From these each arm's best scale is chosen on the tuning part, which breaks the rule that merging needs no data."""
 
 SIZES = {
-    Budget.SMOKE: docstrings.Size(sentences=20, families=4, hidden=96, base_steps=60),
+    Budget.SMOKE: docstrings.Size(sentences=12, families=4, hidden=96, base_steps=60),
     Budget.QUICK: docstrings.Size(sentences=48, families=20, hidden=512, base_steps=200),
     Budget.FULL: docstrings.Size(sentences=80, families=20, hidden=512, base_steps=300),
     Budget.PAPER: docstrings.Size(sentences=80, families=20, hidden=512, base_steps=300),
@@ -87,7 +87,7 @@ def load_lora(seed: int, budget: Budget) -> tuple[Given, language.LoraQuestions]
 
 def score_update(output: State | OwnExperts, suite: Suite) -> Mapping[str, float]:
     """Accuracy as a share of the experts', at the output's own scale and at the best of several."""
-    theirs = [accuracies(suite, expert, "test")[n] for n, expert in enumerate(suite.experts)]
+    theirs = [accuracies(suite, expert, "test", [n])[0] for n, expert in enumerate(suite.experts)]
     if isinstance(output, OwnExperts):
         return {"accuracy": 1.0, "loss": sum(float(t[1]) for t in theirs) / len(theirs)}
 
@@ -165,8 +165,10 @@ def score_users(output: State | OwnExperts, suite: Any) -> Mapping[str, float]:
     return score_own(None if isinstance(output, OwnExperts) else output, suite)
 
 
-def nothing(given: Given, seed: int, budget: Budget) -> State:
+def nothing(given: Given, seed: int, budget: Budget) -> Any:
     """The base as it is."""
+    if isinstance(given.base, Path):
+        return language.MergedAdapter({}, 1.0)
     return {name: torch.zeros_like(tensor) for name, tensor in given.base.state_dict().items()}
 
 
@@ -215,7 +217,7 @@ ARMS = (
     _arm("ties", partial(_rule, rule=baselines.ties), "baseline", "TIES, density 0.2, scale 1"),
     _arm("dare", _dare, "baseline", "DARE, density 0.1, scale 0.3"),
     _arm("magnitude", partial(_rule, rule=baselines.magnitude), "baseline", "the largest tenth of each update, summed"),
-    _arm("base", nothing, "trivial", "the base as it is"),
+    _arm("base", nothing, "trivial", "the base as it is", (*MODULES, "lora")),
     _arm("experts", experts, "ceiling", "each expert on its own questions"),
     Arm("adapter-sum", adapter_sum, role="baseline", what="all adapters summed", tasks=("lora",)),
 )  # fmt: skip
@@ -258,7 +260,7 @@ METRICS = {
 
 
 def own(paths: Mapping[str, Path]) -> Study:
-    """The rules on the user's base and experts: nothing is trained, and nothing is random but DARE."""
+    """The rules on the user's base and experts: nothing is trained, and each seed draws other lines to judge by."""
     if set(paths) != {"model", "data"}:
         raise InputError("sa-merging takes a base as --model and a JSON file that names the experts as --data")
     judged = read_suite(paths["data"])

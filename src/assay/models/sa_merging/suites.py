@@ -117,12 +117,13 @@ def in_batches(network: nn.Module, embed: Net, x: Tensor, size: int = 256) -> Te
 
 
 @torch.no_grad()
-def accuracies(suite: Suite, state: State, part: str) -> NDArray[np.float64]:
-    """Share of right answers, and the loss, of one set of weights on each expert's questions: (questions, 2)."""
+def accuracies(suite: Suite, state: State, part: str, asked_of: Sequence[int] | None = None) -> NDArray[np.float64]:
+    """Share of right answers, and the loss, of one set of weights on questions (of these experts): (questions, 2)."""
     network = copy.deepcopy(suite.network)
     network.load_state_dict(state)
     found = []
-    for asked in suite.questions:
+    for n in range(len(suite.questions)) if asked_of is None else asked_of:
+        asked = suite.questions[n]
         x, y = getattr(asked, part)
         logits = in_batches(network, suite.embed, x) @ asked.head.T
         found.append([float((logits.argmax(1) == y).double().mean()), float(F.cross_entropy(logits, y))])
