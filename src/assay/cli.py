@@ -232,7 +232,9 @@ def use(context: typer.Context, method: Annotated[str, typer.Argument()] = "") -
         print("usage: assay use METHOD …   (assay use METHOD --help says how)\nmethods: " + ", ".join(able))
         return
     command = catalog.load_use(catalog.card(method))
-    command(context.args, prog_name=f"assay use {method}", standalone_mode=False)
+    code = command(context.args, prog_name=f"assay use {method}", standalone_mode=False)
+    if code:  # a command that ends with typer.Exit(code) returns it here
+        raise typer.Exit(code)
 
 
 @app.command()

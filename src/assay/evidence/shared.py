@@ -81,7 +81,7 @@ def shared(key: Any, make: Callable[[Path], object]) -> Path:
     work.wall_here += wall
     work.cpu_here += cpu
     cost = json.loads((folder / COST).read_text())
-    work.used |= {name: float(cost["cpu_seconds"]), **cost["used"]}
+    work.used |= {name: float(cost["cpu_seconds"]), **cost.get("used", {})}
     return folder
 
 

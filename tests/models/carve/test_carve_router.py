@@ -269,6 +269,8 @@ def test_without_domains_there_is_one_warning():
         ({"X": np.where(np.arange(16) == 3, np.nan, HUB[0])}, "NaN or infinity, first in row 0"),
         ({"X": np.full((96, 16), np.inf)}, "NaN or infinity"),
         ({"X": HUB[0][0]}, "the shape"),
+        ({"X": HUB[0].astype(complex)}, "complex numbers"),
+        ({"X": [], "ids": [], "domains": [], "families": []}, "experience is empty"),
         ({"X": [["a", 1.0]] * 96}, "array of numbers"),
         ({"ids": HUB[1][:-1]}, "X has 96 rows, and ids 95"),
         ({"domains": HUB[2][:-1]}, "domains 95"),
@@ -314,6 +316,15 @@ def test_bad_data_is_refused_and_changes_nothing(change, message):
         {"hard_every": 0},
         {"hard_pool": 0},
         {"max_per_id": 0},
+        {"max_per_id": 1.5},
+        {"replay": "0.1"},
+        {"lr": "fast"},
+        {"temperature": None},
+        {"lambda_emb": "10"},
+        {"mix": None},
+        {"mix": ("a", "b", "c")},
+        {"random_state": -1},
+        {"random_state": 1.5},
         {"quota": "equal"},
         {"init": "zero"},
         {"device": "abacus"},
@@ -381,6 +392,13 @@ def test_saved_and_loaded_it_is_the_same_and_goes_on_the_same(tmp_path):
     assert len(CarveRouter.load(tmp_path / "router").ids_) == 15
 
 
+def test_any_text_and_numpy_parameters_are_saved(tmp_path):
+    ids = ["日本", "\ud800 half a pair"]
+    router = CarveRouter(**FAST | {"dim": np.int64(8), "lr": np.float32(1e-3), "mix": np.array([0.2, 0.3, 0.5])})
+    router.fit(HUB[0][:2], ids, ["d", "d"]).save(tmp_path / "router")
+    assert CarveRouter.load(tmp_path / "router").ids_.tolist() == ids
+
+
 def test_what_json_cannot_hold_is_not_saved(tmp_path):
     router = CarveRouter(**FAST).fit(HUB[0][:2], ["a", ("b", 1)], ["d", "d"])
     with pytest.raises(ValueError, match=r"the id \('b', 1\) is a tuple"):
@@ -418,7 +436,15 @@ def _json(folder, change):
         (lambda f: (f / STATE).write_text("{"), "damaged"),
         (lambda f: (f / STATE).write_text("[]"), "format 1"),
         (lambda f: _json(f, lambda s: s.update(format=2)), "format 1"),
-        (lambda f: _json(f, lambda s: s["registry"]["ids"].pop()), "registry is no table"),
+        (lambda f: (f / STATE).write_text("[" * 100_000), "damaged"),
+        (lambda f: _json(f, lambda s: s["registry"]["ids"].pop()), "differ in length"),
+        (lambda f: _json(f, lambda s: s["registry"].update(ids=5)), "registry is no table"),
+        (lambda f: _json(f, lambda s: s["registry"]["ids"].__setitem__(0, [])), "registry is no table"),
+        (lambda f: _json(f, lambda s: s["registry"]["n_seen"].__setitem__(0, -1)), "registry is no table"),
+        (lambda f: _json(f, lambda s: s["registry"]["retired"].__setitem__(0, "no")), "registry is no table"),
+        (lambda f: _json(f, lambda s: s.update(seed="x")), "seed, counts or encoder"),
+        (lambda f: _json(f, lambda s: s.update(n_experiences=-1)), "seed, counts or encoder"),
+        (lambda f: _json(f, lambda s: s.update(encoder="mine")), "seed, counts or encoder"),
         (lambda f: _json(f, lambda s: [v.pop() for v in s["registry"].values()]), "do not fit"),
         (lambda f: _json(f, lambda s: s["registry"]["ids"].__setitem__(0, "m1")), "not all different"),
         (lambda f: _json(f, lambda s: s["parameters"].update(replay=7)), "replay must"),

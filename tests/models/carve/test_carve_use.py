@@ -102,10 +102,22 @@ def test_bad_input_is_one_line(tmp_path):
     run("fit", "--table", tmp_path / "no.csv", "--out", router, fails="there is no file")
     run("fit", "--table", tmp_path / "hub.xls", "--out", router, fails="must be .csv, .tsv, .parquet or .jsonl")
     run("route", router, "--text", "a", fails="holds no router")
-    run("route", router, fails="give queries with --text or --file")
+    run("route", router, fails="give queries that are not empty")
+    run(*fit, "--query", "text", "--id", "text", fails="the column 'text' cannot be both query and id")
+    empty, long = tmp_path / "empty.csv", tmp_path / "long.csv"
+    empty.write_text("text,model\na,x\nb,\n")
+    run("fit", "--table", empty, *COLUMNS[:4], "--out", router, fails="the column 'model' is empty in row 1")
+    long.write_text("text,model\na,x,y\nb,y,z\n")  # pandas would take the first column for an index
+    run("fit", "--table", long, *COLUMNS[:4], "--out", router, fails="a row is longer than the header")
+    empty.unlink()
+    long.unlink()
     run(*fit, *COLUMNS)
     run(*fit, *COLUMNS, fails="exists and is not empty")
     run("retire", router, "nobody", fails="has no id 'nobody'")
+    run("route", router, "--text", " ", fails="give queries that are not empty")
+    (tmp_path / "latin.txt").write_bytes("Größe".encode("latin-1"))
+    run("route", router, "--file", tmp_path / "latin.txt", fails="no text in UTF-8")
+    (tmp_path / "latin.txt").unlink()
     assert len(CarveRouter.load(router).ids_) == 2
     assert sorted(p.name for p in tmp_path.iterdir()) == ["hub.csv", "router"]
 

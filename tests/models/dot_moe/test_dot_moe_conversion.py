@@ -1,3 +1,4 @@
+import copy
 import dataclasses
 import json
 
@@ -76,6 +77,25 @@ def test_a_loaded_model_generates_as_the_one_that_was_saved(tmp_path):
         AutoModelForCausalLM.from_pretrained(tmp_path / "out")
 
 
+def test_a_dense_class_does_not_load_a_converted_folder_either(tmp_path):
+    net = convert(model(), None, tokens(), CONFIG)
+    save(net, tmp_path / "out")
+    with pytest.raises(OSError, match=r"no file named model\.safetensors"):
+        type(model()).from_pretrained(tmp_path / "out")
+    net.save_pretrained(tmp_path / "shards", max_shard_size="8KB")
+    assert len(list((tmp_path / "shards").glob("*.safetensors"))) > 1
+    assert same_weights(load(tmp_path / "shards", device="cpu"), net)
+
+
+def test_a_pass_in_training_leaves_nothing_behind():
+    net = convert(model(), None, tokens(), CONFIG).train()
+    loss = net(tokens(2), labels=tokens(2)).loss
+    loss.backward()
+    again = copy.deepcopy(net).eval()  # fails where a module holds tensors of the pass
+    assert torch.equal(logits(again), logits(net.eval()))
+    assert all(m.up.grad is not None for m in net.modules() if isinstance(m, DotMoEFFN))
+
+
 def test_the_saved_files_are_safetensors_and_json_with_experts_side_by_side(tmp_path):
     net = convert(model(), None, tokens(), dataclasses.replace(CONFIG, lr_weights=0.0, layers=(1,)))
     save(net, tmp_path / "out")
@@ -83,7 +103,7 @@ def test_the_saved_files_are_safetensors_and_json_with_experts_side_by_side(tmp_
     written = json.loads((tmp_path / "out" / "dot_moe.json").read_text())
     assert written["layers"] == [1]
     assert written["base_config"]["model_type"] == "llama"
-    with safe_open(tmp_path / "out" / "model.safetensors", "pt") as file:
+    with safe_open(tmp_path / "out" / "model.dot_moe.safetensors", "pt") as file:
         up, assignment = file.get_tensor("model.layers.1.mlp.up"), file.get_tensor("model.layers.1.mlp.assignment")
         assert "model.layers.0.mlp.up_proj.weight" in file.keys()  # noqa: SIM118
     order = torch.argsort(assignment, stable=True)
@@ -233,11 +253,36 @@ def test_what_was_interrupted_goes_on(tmp_path, monkeypatch):
     assert done == [0, 1]
 
 
-def test_a_folder_with_other_things_is_left_alone(tmp_path):
-    (tmp_path / "mine.txt").write_text("mine")
+def test_what_another_model_left_is_not_used(tmp_path, monkeypatch):
+    convert(model(), None, tokens(), CONFIG, work=tmp_path / "work")
+    other = model()
+    with torch.no_grad():
+        other.model.layers[0].self_attn.q_proj.weight.mul_(1.5)  # its feed-forward layers are the same
+    done = []
+    original = conversion.convert_layer
+    monkeypatch.setattr(conversion, "convert_layer", lambda *a: done.append(a[3]) or original(*a))
+    convert(other, None, tokens(), CONFIG, work=tmp_path / "work")
+    assert done == [0, 1]
+
+
+def test_an_interrupted_comparison_leaves_the_dense_model(monkeypatch):
+    def broken(*arguments):
+        raise Broken
+
+    net = model()
+    monkeypatch.setattr(conversion, "compare", broken)
+    with pytest.raises(Broken):
+        convert(net, None, tokens(), CONFIG, eval_data=tokens(2, seed=3))
+    assert same_weights(net, model())
+    assert not hasattr(net, "dot_moe")
+
+
+@pytest.mark.parametrize("name", ["mine.txt", "key"])
+def test_a_folder_with_other_things_is_left_alone(tmp_path, name):
+    (tmp_path / name).write_text("mine")
     with pytest.raises(ValueError, match="holds other things"):
         convert(model(), None, tokens(), CONFIG, work=tmp_path)
-    assert (tmp_path / "mine.txt").read_text() == "mine"
+    assert (tmp_path / name).read_text() == "mine"
 
 
 @pytest.mark.parametrize("stages", [("layer",), ("layer", "global")])
@@ -249,6 +294,16 @@ def test_a_loss_that_is_not_finite_leaves_the_dense_model(stages):
         convert(net, None, tokens(), dataclasses.replace(CONFIG, **bad), stages)
     assert caught.value.layer == (0 if stages == ("layer",) else None)
     assert torch.equal(logits(net), before)
+    assert not any(isinstance(m, DotMoEFFN) for m in net.modules())
+
+
+@pytest.mark.parametrize(("value", "error"), [(float("nan"), "writes NaN or infinity"), (1e30, "very large numbers")])
+def test_damaged_weights_are_named(value, error):
+    net = model()
+    with torch.no_grad():
+        net.model.layers[1].mlp.up_proj.weight[0, 0] = value
+    with pytest.raises((InputError, ConversionError), match=f"layer 1.*{error}"):
+        convert(net, None, tokens(), CONFIG)
     assert not any(isinstance(m, DotMoEFFN) for m in net.modules())
 
 
@@ -305,6 +360,8 @@ def test_quantised_weights_and_adapters_are_refused():
         (["text"], ValueError, "texts need a tokenizer"),
         (["text", 3], ValueError, "holds int, str"),
         ([tokens(2, 8), tokens(2, 9)], ValueError, "one length"),
+        (tokens() + VOCABULARY, ValueError, r"tokens must be 0 to 96 for this model"),
+        (tokens(8, 65), ValueError, "rows have 65 tokens, and the model's context is 64"),
         ("a text", TypeError, "not str"),
         (7, TypeError, "not int"),
     ],
@@ -348,11 +405,12 @@ def test_folders_that_are_no_converted_model(tmp_path):
         (json.dumps({k: v for k, v in good.items() if k != "config"}), "damaged"),
         (json.dumps(good | {"base_class": "AutoTokenizer"}), "no model of transformers"),
         (json.dumps(good | {"top_k": 99}), "top_k=99"),
+        (json.dumps(good | {"base_class": "GPT2LMHeadModel"}), "cannot be loaded"),
     ]:
         path.write_text(bad)
         with pytest.raises(InputError, match=message):
             load(out, device="cpu")
     path.write_text(json.dumps(good))
-    (out / "model.safetensors").write_bytes(b"nonsense")
+    (out / "model.dot_moe.safetensors").write_bytes(b"nonsense")
     with pytest.raises(InputError, match="cannot be loaded"):
         load(out, device="cpu")

@@ -151,6 +151,7 @@ def test_own_model_and_text(tmp_path, monkeypatch):
     mine = study.own({"model": folder, "data": text})
     assert [t.name for t in mine.tasks] == ["layer-0", "layer-1"]
     assert all(claim.tasks is None for claim in mine.claims)
+    assert [SMOKE in t.budgets for t in mine.tasks] == [False, True]  # one layer is enough to see that it runs
     assert pickle.loads(pickle.dumps(mine)).name == "dot-moe"
     given, hidden = mine.tasks[1].load(1000, SMOKE)
     assert given.x.shape == (42 * 128, 32)

@@ -93,6 +93,7 @@ def test_bad_input(checkpoint):
     failed(run(checkpoint, "--top-k", "9"), "top_k=9 and n_experts=8")
     failed(run(checkpoint, "--top-k", "2", "--n-shared", "2"), "n_shared=2 and top_k=2")
     failed(run(checkpoint, "--layers", "7"), "numbers from 0 to 1")
+    failed(run(checkpoint, "--max-tokens", "0"), "--max-tokens must be at least 1")
     failed(run(home / "nothing"), "no folder")
     assert isinstance(run(checkpoint, text="absent.txt").exception, FileNotFoundError)
     assert not (home / "out").exists()
@@ -103,4 +104,10 @@ def test_bad_input(checkpoint):
 
 def test_a_converted_folder_is_not_converted_again(checkpoint):
     assert run(checkpoint).exit_code == 0
-    failed(run(checkpoint.parent / "out", out="twice"), "dot_moe")
+    failed(run(checkpoint.parent / "out", out="twice"), "is converted already")
+
+
+def test_of_a_long_text_only_what_is_asked_for_is_read(tmp_path):
+    (tmp_path / "long.txt").write_text("word " * 2**19)
+    (paragraph,) = use._paragraphs(tmp_path / "long.txt", 10)
+    assert len(paragraph) == 2**20

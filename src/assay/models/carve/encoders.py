@@ -53,6 +53,8 @@ def unit_rows(X: Any, what: str, width: int | None = None, rows: int | None = No
         X = X.detach().float().cpu().numpy()  # numpy has no bfloat16
     try:
         table = np.asarray(X)
+        if table.dtype.kind == "c":
+            raise ValueError("complex numbers are none of a router's")
         table = table if table.dtype == np.float32 else table.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(f"{what} must be texts or an array of numbers [n, d]: {error}") from None

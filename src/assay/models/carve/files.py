@@ -22,7 +22,14 @@ FORMAT = 1
 _MOST_BYTES = 2**28  # of JSON: a catalogue of a million ids has less
 
 _KEYS = {"format", "parameters", "encoder", "seed", "n_experiences", "n_steps", "warned", "registry"}
-_LISTS = ("ids", "domains", "families", "experience", "n_seen", "retired")
+_LISTS: dict[str, Any] = {
+    "ids": str | int,
+    "domains": str | int | None,
+    "families": str | int | None,
+    "experience": int,
+    "n_seen": int,
+    "retired": bool,
+}
 _NAMES = ("vectors", "projection", "kept_X", "kept_targets", "kept_experience")
 
 
@@ -41,7 +48,7 @@ def write(
                     f"only strings and whole numbers can be saved; the {what} {value!r} is a {type(value).__name__}"
                 )
     lists = {name: getattr(registry, name) for name in _LISTS}
-    text = json.dumps({"format": FORMAT, **state, "registry": lists}, ensure_ascii=False, allow_nan=True)
+    text = json.dumps({"format": FORMAT, **state, "registry": lists})
     if folder_is_other(Path(folder)):
         raise InputError(f"{folder} holds other things than a router: give another folder")
     with new_folder(folder, overwrite) as new:
@@ -65,16 +72,31 @@ def read(folder: str | Path) -> tuple[dict[str, Any], Registry, dict[str, NDArra
     try:
         state = json.loads((where / STATE).read_text(encoding="utf-8"))
         tensors = load_file(where / TENSORS)
-    except (ValueError, SafetensorError) as error:
+    except (ValueError, RecursionError, SafetensorError) as error:
         raise InputError(f"the router in {folder} is damaged: {one_line(error)}") from None
     if not isinstance(state, dict) or set(state) != _KEYS or state["format"] != FORMAT:
         raise InputError(f"{where / STATE} is not of format {FORMAT} of a router")
     lists = state.pop("registry")
-    if not isinstance(lists, dict) or set(lists) != set(_LISTS) or len({len(v) for v in lists.values()}) != 1:
+    if not isinstance(lists, dict) or set(lists) != set(_LISTS) or not all(map(_is_column, lists, lists.values())):
         raise InputError(f"the router in {folder} is damaged: its registry is no table")
+    if len({len(column) for column in lists.values()}) != 1:
+        raise InputError(f"the router in {folder} is damaged: its registry's columns differ in length")
+    counts = [state["seed"], state["n_experiences"], state["n_steps"]]
+    if not all(map(_is_count, counts)) or state["encoder"] not in (None, "minilm", "own"):
+        raise InputError(f"the router in {folder} is damaged: its seed, counts or encoder are wrong")
     registry = Registry(**lists)
     _check(folder, registry, tensors)
     return state, registry, tensors
+
+
+def _is_count(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value >= 0
+
+
+def _is_column(name: str, column: Any) -> bool:
+    if not isinstance(column, list) or not all(isinstance(value, _LISTS[name]) for value in column):
+        return False
+    return name not in ("experience", "n_seen") or all(map(_is_count, column))
 
 
 def _check(folder: str | Path, registry: Registry, tensors: Mapping[str, NDArray[Any]]) -> None:
@@ -91,7 +113,15 @@ def _check(folder: str | Path, registry: Registry, tensors: Mapping[str, NDArray
         raise fail("its tables do not fit together")
     if len(registry) == 0 or len(registry.index) != len(registry):
         raise fail("its ids are not all different")
-    if targets.shape != (len(kept_X),) or experience.shape != (len(kept_X),) or targets.dtype != np.int64:
+    if (
+        targets.shape != (len(kept_X),)
+        or experience.shape != (len(kept_X),)
+        or {
+            targets.dtype,
+            experience.dtype,
+        }
+        != {np.dtype(np.int64)}
+    ):
         raise fail("its kept queries have no ids")
     if len(targets) and (targets.min() < 0 or targets.max() >= len(registry)):
         raise fail("a kept query has an id that is not there")

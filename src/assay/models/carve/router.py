@@ -23,7 +23,7 @@ from assay.parts.checkpoints import pick_device
 from . import coreset, files
 from .candidates import Candidates
 from .encoders import Encoder, encode, is_text, unit_rows
-from .registry import ONE_DOMAIN, Registry, as_array, labels
+from .registry import ONE_DOMAIN, Registry, as_array, labels, plain
 from .training import Anchor, train
 
 FloatArray = NDArray[np.float32]
@@ -286,8 +286,8 @@ class CarveRouter(BaseEstimator):  # type: ignore[misc]
         ``k`` may exceed the number of ids in service; then all of them are returned.
         """
         H, active = self._ready(X)
-        if k < 1:
-            raise ValueError(f"k must be at least 1, got {k}")
+        if not _is_whole(k) or k < 1:
+            raise ValueError(f"k must be a whole number of at least 1, got {k!r}")
         k = min(k, len(active))
         columns, scores = np.empty((len(H), k), dtype=np.int64), np.empty((len(H), k), dtype=np.float32)
         for start, table in self._score_blocks(H, active):
@@ -349,7 +349,9 @@ class CarveRouter(BaseEstimator):  # type: ignore[misc]
             When an id, domain or family is no string, whole number or truth value, which JSON could not give back.
         """
         registry = self._fitted()
-        parameters = {k: v for k, v in self.get_params().items() if k not in ("encoder", "device", "random_state")}
+        others = ("encoder", "device", "random_state")
+        parameters = {name: plain(value) for name, value in self.get_params().items() if name not in others}
+        parameters["mix"] = [plain(share) for share in self.mix]
         state = {
             "parameters": parameters,
             "encoder": self.encoder if isinstance(self.encoder, str) or self.encoder is None else "own",
@@ -391,11 +393,11 @@ class CarveRouter(BaseEstimator):  # type: ignore[misc]
             router = cls(**state["parameters"], encoder=encoder or (None if saved == "own" else saved), device=device)
             router.mix = tuple(router.mix)  # type: ignore[assignment]
             router._check_parameters()
+            router._start_anew()
         except (TypeError, ValueError) as error:
             raise InputError(
                 f"the router in {folder} is damaged, its parameters are wrong: {one_line(error)}"
             ) from None
-        router._start_anew()
         router._registry, router._seed = registry, int(state["seed"])
         router.vectors_, router.projection_ = tensors["vectors"], tensors["projection"]
         router._kept_X, router._kept_targets = tensors["kept_X"], tensors["kept_targets"]
@@ -409,12 +411,17 @@ class CarveRouter(BaseEstimator):  # type: ignore[misc]
         self._registry = Registry()
         self.n_experiences_ = self.n_steps_ = 0
         self._warned = False
-        if self.random_state is None:
+        state = self.random_state
+        if not (state is None or isinstance(state, np.random.RandomState) or (_is_whole(state) and state >= 0)):
+            raise ValueError(
+                f"random_state must be None, a whole number from 0 on, or a numpy.random.RandomState, got {state!r}"
+            )
+        if state is None:
             self._seed = int(np.random.SeedSequence().generate_state(1)[0])
-        elif isinstance(self.random_state, np.random.RandomState):
-            self._seed = int(self.random_state.randint(2**31))
+        elif isinstance(state, np.random.RandomState):
+            self._seed = int(state.randint(2**31))
         else:
-            self._seed = int(self.random_state)
+            self._seed = int(state)
 
     def _fitted(self) -> Registry:
         if not len(getattr(self, "_registry", ())):
@@ -424,11 +431,10 @@ class CarveRouter(BaseEstimator):  # type: ignore[misc]
     def _features(self, X: Any, what: str) -> FloatArray:
         if isinstance(X, str):
             raise ValueError(f"{what} must be a list of texts, not one text")
-        known = len(getattr(self, "_registry", ())) > 0
-        width = self.n_features_in_ if known else None
+        width = self.n_features_in_ if len(getattr(self, "_registry", ())) else None
         if not is_text(X):
-            if isinstance(X, list | tuple) and not X and known:
-                X = np.empty((0, self.n_features_in_))
+            if isinstance(X, list | tuple) and not X:
+                X = np.empty((0, width or 1))
             return unit_rows(X, what, width)
         texts = list(X)
         return unit_rows(encode(self.encoder, texts, self.device), "the encoder's output", width, len(texts))
@@ -524,25 +530,35 @@ class CarveRouter(BaseEstimator):  # type: ignore[misc]
             ("hard_pool", 1),
         ):
             value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < least:
+            if not _is_whole(value) or value < least:
                 raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        if self.max_per_id is not None and self.max_per_id < 1:
-            raise ValueError(f"max_per_id must be at least 1 or None, got {self.max_per_id!r}")
-        for name in ("temperature", "lr"):
-            value = getattr(self, name)
-            if value is not None and not 0 < value < math.inf:
-                raise ValueError(f"{name} must be positive, got {value!r}")
-        if not 0 <= self.replay <= 1:
+        if self.max_per_id is not None and not (_is_whole(self.max_per_id) and self.max_per_id >= 1):
+            raise ValueError(f"max_per_id must be a whole number of at least 1, or None, got {self.max_per_id!r}")
+        if not _is_number(self.temperature) or not 0 < self.temperature < math.inf:
+            raise ValueError(f"temperature must be positive, got {self.temperature!r}")
+        if self.lr is not None and not (_is_number(self.lr) and 0 < self.lr < math.inf):
+            raise ValueError(f"lr must be positive or None, got {self.lr!r}")
+        if not _is_number(self.replay) or not 0 <= self.replay <= 1:
             raise ValueError(f"replay must lie between 0 and 1, got {self.replay!r}")
         for name in ("lambda_emb", "lambda_proj"):
             value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise ValueError(f"{name} must not be negative, got {value!r}")
-        if len(self.mix) != 3 or min(self.mix) < 0 or not math.isclose(sum(self.mix), 1, abs_tol=1e-6):
+            if value is not None and not (_is_number(value) and value >= 0):
+                raise ValueError(f"{name} must not be negative, or be None, got {value!r}")
+        mix = self.mix if isinstance(self.mix, Iterable) else ()
+        shares = [share if _is_number(share) else math.nan for share in mix]
+        if len(shares) != 3 or not min(shares) >= 0 or not math.isclose(sum(shares), 1, abs_tol=1e-6):
             raise ValueError(f"mix must be three shares that sum to 1, got {self.mix!r}")
         for name, choices in (("quota", ("sqrt", "random")), ("init", ("random", "prototype", "card"))):
             if getattr(self, name) not in choices:
                 raise ValueError(f"{name} must be one of {', '.join(choices)}, got {getattr(self, name)!r}")
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int | np.integer) and not isinstance(value, bool)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
 
 
 def _best(scores: torch.Tensor, k: int) -> tuple[IntArray, FloatArray]:

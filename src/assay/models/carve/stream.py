@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -93,8 +93,12 @@ class ContinualStream:
         return len(self.experiences)
 
 
-def checked_table(table: pd.DataFrame, also: list[str]) -> pd.DataFrame:
-    """The table with family and domain filled in and a plain index; ``InputError`` says what is wrong with it."""
+def checked_table(table: pd.DataFrame, also: list[str], called: Mapping[str, str | None] | None = None) -> pd.DataFrame:
+    """The table with family and domain filled in and a plain index; ``InputError`` says what is wrong with it.
+
+    ``called`` gives the names of the columns in the user's file, for the messages.
+    """
+    theirs = {column: name for column, name in (called or {}).items() if name is not None}
     for column in ["query", "id", *also]:
         if column not in table.columns:
             raise InputError(f"the table has no column {column!r}; it has {', '.join(map(str, table.columns))}")
@@ -108,7 +112,7 @@ def checked_table(table: pd.DataFrame, also: list[str]) -> pd.DataFrame:
     for column in ["query", "id", "family", "domain", *also]:
         if table[column].isna().any():
             row = int(np.flatnonzero(table[column].isna())[0])
-            raise InputError(f"the column {column!r} is empty in row {row} (counted from 0)")
+            raise InputError(f"the column {theirs.get(column, column)!r} is empty in row {row} (counted from 0)")
     odd = [not isinstance(query, str) or not query.strip() for query in table["query"]]
     if any(odd):
         raise InputError(f"row {odd.index(True)} (counted from 0) has no text as its query")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -29,7 +30,12 @@ def read_table(path: Path, names: Mapping[str, str | None]) -> pd.DataFrame:
         When the file cannot be read, or a column is not there.
     """
     table = _read(Path(path))
-    wanted = {theirs: ours for ours, theirs in names.items() if theirs is not None}
+    wanted: dict[str, str] = {}
+    for ours, theirs in names.items():
+        if theirs in wanted:
+            raise InputError(f"the column {theirs!r} cannot be both {wanted[theirs]} and {ours}")
+        if theirs is not None:
+            wanted[theirs] = ours
     for column in wanted:
         if column not in table.columns:
             raise InputError(f"{path} has no column {column!r}; it has {', '.join(map(str, table.columns))}")
@@ -56,7 +62,12 @@ def _read(path: Path) -> pd.DataFrame:
         if suffix == ".jsonl":
             return pd.read_json(path, lines=True, dtype=False)
         separator = "\t" if suffix == ".tsv" else ","
-        return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, na_values=[""])
+        with warnings.catch_warnings():
+            # A row longer than the header would be cut, or shift the columns.
+            warnings.simplefilter("error", pd.errors.ParserWarning)
+            return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, na_values=[""], index_col=False)
+    except pd.errors.ParserWarning as error:
+        raise InputError(f"{path} cannot be read: a row is longer than the header ({one_line(error)})") from None
     except ImportError:
         raise MissingPart(f"reading {path.name} needs pyarrow", "python -m pip install 'assay[parquet]'") from None
     except ValueError as error:

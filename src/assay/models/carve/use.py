@@ -83,9 +83,12 @@ def route(
     """Print the best ids for queries, with their scores (cosine / temperature)."""
     queries = list(text or [])
     if file is not None:
-        queries += [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
-    if not queries:
-        raise InputError("give queries with --text or --file")
+        try:
+            queries += [line for line in file.read_text(encoding="utf-8").splitlines() if line.strip()]
+        except UnicodeDecodeError as error:
+            raise InputError(f"{file} is no text in UTF-8: {error}") from None
+    if not queries or not all(query.strip() for query in queries):
+        raise InputError("give queries that are not empty, with --text or --file")
     ids, scores = CarveRouter.load(router).topk(queries, k)
     for query, names, values in zip(queries, ids.tolist(), scores.tolist(), strict=True):
         if as_json:
@@ -135,7 +138,7 @@ def _learn(
     names = {"query": query, "id": id_, "domain": domain, "family": family, "experience": experience}
     columns = read_table(path, names)
     times = ["experience"] if experience is not None else []
-    table = checked_table(columns, times)
+    table = checked_table(columns, times, called=names)
     for time, rows in table.groupby("experience", sort=True) if times else [("", table)]:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", "no domains were given")

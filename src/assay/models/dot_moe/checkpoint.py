@@ -22,7 +22,11 @@ from .dense import sites
 from .ffn import DotMoEFFN
 
 MODEL_TYPE = "dot_moe"
-"""In config.json, so that transformers refuses the folder instead of loading its weights as a dense model's."""
+"""In config.json and in the names of the weights' files, so that transformers refuses the folder.
+
+Auto classes do not know the type, and a dense class asked by its own name finds no ``model.safetensors``; else it would
+load what it knows and draw the missing feed-forward layers at random.
+"""
 
 FILE = "dot_moe.json"
 FORMAT = 1
@@ -69,7 +73,7 @@ def converted_class(base: type[PreTrainedModel], conversion: Conversion) -> type
 
         def save_pretrained(self, save_directory: str | Path, *arguments: Any, **more: Any) -> None:
             with without_bars():
-                base.save_pretrained(self, save_directory, *arguments, **more)
+                base.save_pretrained(self, save_directory, *arguments, **{"variant": MODEL_TYPE, **more})
             _write_configs(self, base, Path(save_directory))
 
     Converted.__name__ = Converted.__qualname__ = f"DotMoE{base.__name__}"
@@ -135,9 +139,9 @@ def load(
     try:
         with without_bars():
             model, loaded = converted_class(base, conversion).from_pretrained(
-                folder, config=config, dtype=wanted, use_safetensors=True, output_loading_info=True
+                folder, config=config, dtype=wanted, use_safetensors=True, variant=MODEL_TYPE, output_loading_info=True
             )
-    except (OSError, RuntimeError, ValueError, SafetensorError) as error:
+    except (OSError, RuntimeError, ValueError, TypeError, AttributeError, SafetensorError) as error:
         if isinstance(error, torch.OutOfMemoryError):
             raise
         raise InputError(f"{folder} cannot be loaded: {one_line(error)}") from error

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
@@ -74,27 +75,44 @@ class DotMoEConfig:
     seed: int = 0
 
     def __post_init__(self) -> None:
+        whole = ("n_experts", "top_k", "n_shared", "sinkhorn_iters", "steps", "batch_tokens", "global_steps", "seed")
+        for name in whole:
+            _check_type(name, getattr(self, name), int, "a whole number")
+        for name in ("learn_cut", "correction", "fit_router"):
+            if not isinstance(getattr(self, name), bool):
+                raise ValueError(f"{name} must be True or False, got {getattr(self, name)!r}")
+        rates = ("lr_affinity", "lr_router", "lr_weights", "lr_global")
+        for name in (*rates, "tau_start", "tau_end", "balance", "z_loss", "kl", "ce"):
+            _check_type(name, getattr(self, name), int | float, "a number")
         if self.n_experts < 2:
             raise ValueError(f"n_experts must be at least 2, got {self.n_experts}")
         check_top_k(self.top_k, self.n_experts, self.n_shared)
         for name in ("tau_start", "tau_end", "sinkhorn_iters", "batch_tokens"):
-            if not getattr(self, name) > 0:
-                raise ValueError(f"{name} must be positive, got {getattr(self, name)}")
+            if not 0 < getattr(self, name) < math.inf:
+                raise ValueError(f"{name} must be positive and finite, got {getattr(self, name)}")
         if self.tau_end > self.tau_start:
             raise ValueError(f"tau_end must be at most tau_start, got {self.tau_end} and {self.tau_start}")
-        rates = ("lr_affinity", "lr_router", "lr_weights", "lr_global")
-        for name in (*rates, "steps", "global_steps", "balance", "z_loss", "kl", "ce"):
+        for name in (*rates, "steps", "global_steps", "balance", "z_loss", "kl", "ce", "seed"):
             value = getattr(self, name)
             if not (math.isfinite(value) and value >= 0):
                 raise ValueError(f"{name} must be a finite number and not negative, got {value}")
         if self.init not in ("activation", "weight", "random"):
             raise ValueError(f"init must be 'activation', 'weight' or 'random', got {self.init!r}")
         if self.layers is not None:
+            if isinstance(self.layers, str) or not isinstance(self.layers, Iterable):
+                raise ValueError(f"layers must be several numbers, or None for all, got {self.layers!r}")
+            for number in self.layers:
+                _check_type("layers", number, int, "whole numbers")
             object.__setattr__(self, "layers", tuple(sorted(set(self.layers))))
 
     def as_dict(self) -> dict[str, Any]:
         """The settings as JSON can write them."""
         return asdict(self)
+
+
+def _check_type(name: str, value: object, kind: Any, what: str) -> None:
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise ValueError(f"{name} must be {what}, got {value!r}")
 
 
 def check_top_k(top_k: int, n_experts: int, n_shared: int) -> None:

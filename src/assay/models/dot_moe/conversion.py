@@ -27,6 +27,9 @@ from .global_stage import train_together
 from .layer_stage import convert_layer
 from .recording import record_inputs, recorded, token_rows
 
+KEY = "dot_moe.key"
+"""In the folder of an unfinished conversion: what it is of."""
+
 Progress = Callable[[str, int, int], None]
 """``progress(what, done, total)``, called often."""
 
@@ -87,7 +90,7 @@ def convert(
     """
     config = config or DotMoEConfig()
     if tuple(stages) not in (("layer",), ("layer", "global")):
-        raise ValueError(f"stages must be ('layer',) or ('layer', 'global'), got {tuple(stages)}")
+        raise ValueError(f"stages must be ('layer',) or ('layer', 'global'), got {stages!r}")
     together = "global" in stages
     if together and config.global_steps < 1:
         raise ValueError("the global stage needs global_steps of at least 1, got 0")
@@ -104,7 +107,7 @@ def convert(
     tell = progress or (lambda what, done, total: None)
     model.eval()
     try:
-        with _working_folder(work, _key(chosen, ids, config)) as folder:
+        with _working_folder(work, _key(model, ids, config)) as folder:
             ffns = _layer_stage(model, chosen, ids, config, folder, tell)
         for site in chosen:
             site.put(ffns[site.layer])
@@ -112,11 +115,11 @@ def convert(
             train_together(
                 model, ffns, originals, ids, config, lambda step, _: tell("global stage", step + 1, config.global_steps)
             )
+        report = None if held_out is None else compare(model, ffns, originals, held_out)
     except BaseException:
         for site, modules in originals.values():
             site.restore(modules)
         raise
-    report = None if held_out is None else compare(model, ffns, originals, held_out)
     mark(model, Conversion(config, tuple(originals), report))
     return model
 
@@ -175,22 +178,22 @@ def _working_folder(work: str | Path | None, key: str) -> Iterator[Path]:
             yield Path(temporary)
         return
     folder = Path(work)
-    if folder.exists() and not (folder / "key").exists() and any(folder.iterdir()):
+    if folder.exists() and not (folder / KEY).is_file() and any(folder.iterdir()):
         raise ValueError(f"work {folder} holds other things than an unfinished conversion; give another folder")
-    if folder.exists() and (not (folder / "key").exists() or (folder / "key").read_text() != key):
+    if (folder / KEY).is_file() and (folder / KEY).read_text() != key:
         shutil.rmtree(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "key").write_text(key)
+    (folder / KEY).write_text(key)
     yield folder
 
 
-def _key(chosen: list[Site], ids: Tensor, config: DotMoEConfig) -> str:
+def _key(model: nn.Module, ids: Tensor, config: DotMoEConfig) -> str:
     """What decides the layer stage's result, as one short text."""
     fields = {k: v for k, v in config.as_dict().items() if k not in ("global_steps", "lr_global", "kl", "ce")}
     digest = hashlib.sha256(json.dumps(fields, sort_keys=True).encode())
     digest.update(ids.cpu().numpy().tobytes())
-    for site in chosen:
-        dense = site.dense()
-        for tensor in (dense.up, dense.down):
-            digest.update(f"{tuple(tensor.shape)} {tensor.dtype} {float(tensor.detach().double().sum())!r}".encode())
+    # All weights: what stands before a layer decides its inputs.
+    for name, tensor in model.named_parameters():
+        total = float(tensor.detach().sum(dtype=torch.float64))
+        digest.update(f"{name} {tuple(tensor.shape)} {tensor.dtype} {total!r}".encode())
     return digest.hexdigest()

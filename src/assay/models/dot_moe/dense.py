@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
+
+from assay.errors import InputError
 
 from .errors import UnsupportedModelError
 
@@ -145,7 +148,10 @@ def decoder_layers(model: nn.Module) -> nn.ModuleList:
 
 
 def check_formula(site: Site, d: int) -> None:
-    """Raise ``UnsupportedModelError`` where a module does something else with its weights than this file thinks."""
+    """Raise ``UnsupportedModelError`` where a module does something else with its weights than this file thinks.
+
+    ``InputError`` where what it computes is not finite.
+    """
     if len(site.names) > 1:
         return  # the decoder layer itself; there is no module of its own to compare with
     (module,) = site.modules()
@@ -158,6 +164,8 @@ def check_formula(site: Site, d: int) -> None:
         module.train(was_training)
         ours = dense.output(x[0])
     scale = float(ours.float().abs().max())
+    if not math.isfinite(scale):
+        raise InputError(f"layer {site.layer} writes NaN or infinity: its weights are damaged")
     exact = dense.up.dtype in (torch.float32, torch.float64)
     if not isinstance(theirs, Tensor) or not torch.allclose(
         theirs[0].float(), ours.float(), atol=(1e-4 if exact else 3e-2) * max(scale, 1e-6), rtol=0

@@ -107,6 +107,7 @@ class DotMoEFFN(nn.Module):
         self.register_buffer("assignment", torch.tensor(as_they_lie, device=dense.up.device))
         self.register_parameter("affinity", None)
         self.tau, self.sinkhorn_iters = 1.0, 20
+        self.keep_parts = False  # in training, in ``last``; else a pass leaves nothing behind
         self.last: Parts | None = None
         self._routed: Tensor | None = None
 
@@ -125,8 +126,9 @@ class DotMoEFFN(nn.Module):
         # Trained in float32 within a model of half precision, it takes and gives that model's numbers.
         rows = x.reshape(-1, x.shape[-1]).to(self.up.dtype)
         if self.training or self.affinity is not None:
-            self.last = self.parts(rows)
-            y = self.last.output
+            parts = self.parts(rows)
+            self.last = parts if self.keep_parts else None
+            y = parts.output
         else:
             y = self._chosen_slices(rows)
         return y.view(x.shape).to(x.dtype)

@@ -59,6 +59,7 @@ def train_together(
     parameters: list[Tensor] = []
     for ffn in ffns.values():
         ffn.float().train()
+        ffn.keep_parts = True
         trained = [p for name, p in ffn.named_parameters() if config.lr_weights > 0 or name == "router.weight"]
         parameters += [p.requires_grad_(True) for p in trained]
     optimizer = torch.optim.Adam(parameters, lr=config.lr_global, fused=True)
@@ -99,7 +100,7 @@ def train_together(
         failed = False
     finally:
         for layer, ffn in ffns.items():
-            ffn.last = None
+            ffn.keep_parts, ffn.last = False, None
             ffn.to(dtypes[layer]).eval()
             if failed:
                 ffn.load_state_dict(kept[layer])

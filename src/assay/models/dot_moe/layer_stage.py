@@ -115,9 +115,13 @@ def train(
             loss = loss - move_correction(ffn, parts, v)
         value = float(error.detach())
         if not math.isfinite(float(loss.detach())):
+            cause = (
+                f"Lower lr_weights ({config.lr_weights:g}), lr_router or lr_affinity"
+                if step
+                else "Its weights or its inputs hold NaN or very large numbers"
+            )
             raise ConversionError(
-                f"layer {layer}: the loss was {float(loss.detach())} at step {step}; the layer is left dense. Lower "
-                f"lr_weights ({config.lr_weights:g}), lr_router or lr_affinity",
+                f"layer {layer}: the loss was {float(loss.detach())} at step {step}; the layer is left dense. {cause}",
                 layer,
                 step,
             )

@@ -37,7 +37,8 @@ def token_rows(model: nn.Module, tokenizer: Any, data: Any) -> Int[Tensor, "n le
     Raises
     ------
     ValueError
-        When there is no text, or no tokenizer for it, or rows differ in length.
+        When there is no text, or no tokenizer for it, rows differ in length or exceed the model's context, or hold
+        tokens that the model does not know.
     TypeError
         When the data is none of these.
     """
@@ -51,7 +52,7 @@ def token_rows(model: nn.Module, tokenizer: Any, data: Any) -> Int[Tensor, "n le
             if tokenizer is None:
                 raise ValueError("texts need a tokenizer, and it is None")
             context = getattr(getattr(model, "config", None), "max_position_embeddings", None) or LENGTH
-            return token_batches(tokenizer, items, min(LENGTH, context))
+            return _checked(model, token_batches(tokenizer, items, min(LENGTH, context)))
         if not items or not all(isinstance(item, Tensor) for item in items):
             kinds = sorted({type(item).__name__ for item in items})
             raise ValueError(f"data must hold texts or batches of tokens; it holds {', '.join(kinds) or 'nothing'}")
@@ -62,7 +63,19 @@ def token_rows(model: nn.Module, tokenizer: Any, data: Any) -> Int[Tensor, "n le
         raise ValueError(
             f"tokens must be whole numbers of shape (n, length), got {rows.dtype} of shape {tuple(rows.shape)}"
         )
-    return rows.long()
+    return _checked(model, rows.long())
+
+
+def _checked(model: nn.Module, rows: Tensor) -> Tensor:
+    """The rows, where the model knows their tokens and its context holds their length."""
+    embedding = model.get_input_embeddings() if hasattr(model, "get_input_embeddings") else None
+    known = getattr(embedding, "num_embeddings", None)
+    if known is not None and not 0 <= int(rows.min()) <= int(rows.max()) < known:
+        raise ValueError(f"tokens must be 0 to {known - 1} for this model, got {int(rows.min())} to {int(rows.max())}")
+    context = getattr(getattr(model, "config", None), "max_position_embeddings", None)
+    if context is not None and rows.shape[1] > context:
+        raise ValueError(f"rows have {rows.shape[1]} tokens, and the model's context is {context}")
+    return rows
 
 
 def run_body(model: nn.Module, ids: Tensor) -> None:

@@ -43,6 +43,8 @@ LONG_LAYERS, LONG_ROWS = (14, 26), 400
 
 STEPS, BATCH = 100, 256
 LONG_STEPS, LONG_BATCH = 200, 384
+SMOKE_STEPS = 5
+"""On a user's model at budget smoke, which only shows that it runs."""
 
 MODEL_ROWS, MODEL_STEPS, MODEL_BATCH, GLOBAL_STEPS = 100, 40, 256, 8
 """Budget full, the whole model: rows to train on, steps for each layer and of all together."""
@@ -172,6 +174,7 @@ def load_layer(
     folder = recorded_layers(source, layers, LONG_ROWS if long else POOL_ROWS)
     dense = kept_layer(folder, layer, source.act())
     steps, batch_tokens = (LONG_STEPS, LONG_BATCH) if long else (STEPS, BATCH)
+    steps = SMOKE_STEPS if budget is Budget.SMOKE else steps
     rows = None
     if not long:
         rows = torch.randperm(POOL_ROWS, generator=torch.Generator().manual_seed(seed))[:TRAIN_ROWS]
@@ -332,7 +335,7 @@ def _dense_accuracy() -> float:
 SMOKE, QUICK, FULL = Budget.SMOKE, (Budget.QUICK, Budget.FULL, Budget.PAPER), (Budget.FULL, Budget.PAPER)
 
 
-def _layer_task(source: Source, layers: tuple[int, ...], layer: int, long: bool = False) -> Task:
+def _layer_task(source: Source, layers: tuple[int, ...], layer: int, long: bool = False, smoke: bool = False) -> Task:
     of = "SmolLM2" if source.model is None else source.model.name
     tokens = (LONG_ROWS if long else TRAIN_ROWS) * LENGTH
     return Task(
@@ -340,7 +343,7 @@ def _layer_task(source: Source, layers: tuple[int, ...], layer: int, long: bool 
         partial(load_layer, source=source, layers=layers, layer=layer, long=long),
         score_layer,
         f"layer {layer} of {of}; {tokens} tokens to train on",
-        budgets=FULL if long else QUICK,
+        budgets=FULL if long else tuple(Budget) if smoke else QUICK,
     )
 
 
@@ -423,7 +426,8 @@ def own(paths: Mapping[str, Path]) -> Study:
         raise InputError(
             f"the text has {rows * LENGTH} tokens; this study needs {(TEST_ROWS + POOL_ROWS) * LENGTH} (some 40 kB)"
         )
-    tasks = tuple(_layer_task(source, layers, layer) for layer in layers)
+    middle = layers[len(layers) // 2]  # the only one at budget smoke
+    tasks = tuple(_layer_task(source, layers, layer, smoke=layer == middle) for layer in layers)
     names = tuple(task.name for task in tasks)
     others = ("random", "act-kmeans", "dot-plain")
     return Study(

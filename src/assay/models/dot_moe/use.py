@@ -19,6 +19,7 @@ from assay.errors import InputError
 from assay.parts.checkpoints import load_model, load_tokenizer, new_folder
 
 from . import ConversionError, DotMoEConfig, convert, save
+from .checkpoint import FILE
 from .recording import token_rows
 
 app = typer.Typer(help="Cut a language model's feed-forward layers into experts.", add_completion=False)
@@ -27,6 +28,9 @@ HELD_OUT = 0.1
 """Share of the text, its end, on which the models are compared where no other text is given."""
 
 EVAL_TOKENS = 16_384
+
+MOST_CHARACTERS = 20
+"""Of a file read for each token that is asked for: prose has 4 or 5."""
 
 
 @app.command()
@@ -66,9 +70,16 @@ def run(
         lr_weights=0.0 if freeze_weights else DotMoEConfig.lr_weights, steps=steps, batch_tokens=batch_tokens,
         global_steps=global_steps, layers=_numbers(layers), seed=seed,
     )  # fmt: skip
+    if max_tokens < 1:
+        raise InputError(f"--max-tokens must be at least 1, got {max_tokens}")
+    if (Path(model) / FILE).is_file():
+        raise InputError(f"{model} is converted already ({FILE}); give the dense model")
     console = Console()
+    # Texts first: a wrong file is told before a large model is loaded.
+    paragraphs = _paragraphs(text, max_tokens)
+    others = None if eval_text is None else _paragraphs(eval_text, EVAL_TOKENS)
     dense, tokenizer = load_model(model, dtype, device), load_tokenizer(model)
-    train, held_out = _texts(dense, tokenizer, text, eval_text, max_tokens)
+    train, held_out = _rows(dense, tokenizer, paragraphs, others, max_tokens)
     work = out.with_name(f"{out.name}.unfinished")
     console.print(f"{train.numel()} tokens to train on, {held_out.numel()} to compare on; on {dense.device}")
     start = time.perf_counter()
@@ -85,23 +96,27 @@ def run(
     console.print(f'Written to {out}. Load it with assay.models.dot_moe.load("{out}").')
 
 
-def _texts(model: Any, tokenizer: Any, text: Path, eval_text: Path | None, max_tokens: int) -> tuple[Tensor, Tensor]:
+def _rows(
+    model: Any, tokenizer: Any, text: list[str], eval_text: list[str] | None, max_tokens: int
+) -> tuple[Tensor, Tensor]:
     """Rows of tokens to train on and to compare on."""
-    rows = token_rows(model, tokenizer, _paragraphs(text))
+    rows = token_rows(model, tokenizer, text)
     rows = rows[: max(2, max_tokens // rows.shape[1])]
     if eval_text is not None:
-        held_out = token_rows(model, tokenizer, _paragraphs(eval_text))
+        held_out = token_rows(model, tokenizer, eval_text)
     elif len(rows) < 2:
-        raise InputError(f"{text} has {rows.numel()} tokens: too few to train on and to compare on")
+        raise InputError(f"the text has {rows.numel()} tokens: too few to train on and to compare on")
     else:
         cut = len(rows) - max(1, round(HELD_OUT * len(rows)))
         rows, held_out = rows[:cut], rows[cut:]
     return rows, held_out[: max(1, EVAL_TOKENS // held_out.shape[1])]
 
 
-def _paragraphs(path: Path) -> list[str]:
+def _paragraphs(path: Path, tokens: int) -> list[str]:
+    """The paragraphs of a text, or its lines where it has none; of a long one only as much as may be needed."""
     try:
-        text = path.read_text(encoding="utf-8")
+        with path.open(encoding="utf-8") as file:
+            text = file.read(max(2**20, MOST_CHARACTERS * tokens))
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no UTF-8 text: {error}") from error
     paragraphs = [part.strip() for part in text.split("\n\n" if "\n\n" in text else "\n") if part.strip()]
