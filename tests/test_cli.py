@@ -10,6 +10,10 @@ import time
 import numpy as np
 import pandas as pd
 import pytest
+import typer
+from typer.testing import CliRunner
+
+from assay import cli
 
 QUICK = ("--budget", "smoke", "--jobs", "1", "--storage", "sqlite:///r.db")
 
@@ -261,6 +265,18 @@ def test_debug_shows_the_traceback(plug_in):
         capture_output=True, text=True,
     )  # fmt: skip
     assert "Traceback" in done.stderr
+
+
+@pytest.mark.parametrize(("ending", "code"), [(KeyboardInterrupt(), 130), (typer.Exit(3), 3), (typer.Exit(0), 0)])
+def test_use_ends_with_the_code_of_the_methods_command(monkeypatch, ending, code):
+    method = typer.Typer()
+
+    @method.command()
+    def run():
+        raise ending
+
+    monkeypatch.setattr("assay.catalog.load_use", lambda card: method)
+    assert CliRunner().invoke(cli.app, ["use", "carve"]).exit_code == code
 
 
 def test_version(assay):
