@@ -31,14 +31,14 @@ NAMED = 3  # tasks and seeds of one failure that are named
 def number(value: float | None, digits: int = 3) -> str:
     """A number for people: three significant digits, no exponent where it can be helped.
 
-    >>> number(96.2714), number(0.00123), number(12345.6), number(None)
-    ('96.3', '0.00123', '12,346', '')
+    >>> number(96.2714), number(0.00123), number(12345.6), number(131.8, 2), number(None)
+    ('96.3', '0.00123', '12,346', '132', '')
     """
     if value is None:
         return ""
     if abs(value) < ROUNDING:
         return "0"
-    if abs(value) >= 1000 and abs(value) < 1e9:
+    if 10**digits - 0.5 <= abs(value) < 1e9:
         return f"{value:,.0f}"
     return f"{value:.{digits}g}"
 
