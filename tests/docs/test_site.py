@@ -89,9 +89,7 @@ def test_every_method_has_its_page_with_source_install_line_and_card(site):
         assert "pip install -e" in text
         for heading in re.findall(r"^## (.+)$", card.text, flags=re.MULTILINE):
             assert heading in text
-        assert page.count("<table") == card.text.count("|\n\n|") + len(
-            re.findall(r"^\|[-:|]+\|$", card.text, flags=re.M)
-        )
+        assert page.count("<table") == len(re.findall(r"^\|[-:|]+\|$", card.text, flags=re.MULTILINE))
         assert f'href="{card.name}.html"' in index
         reference = (site / "reference" / "methods" / f"{card.name}.html").read_text(encoding="utf-8")
         for name in __import__(card.module, fromlist=["__all__"]).__all__:

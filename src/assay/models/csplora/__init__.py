@@ -7,7 +7,7 @@ try:
     from .heads import fit_head
     from .losses import sample_weights
     from .plan import RankPlan, RankPlanError
-    from .probe import probe
+    from .probing import probe
     from .scores import ModuleScores
 except ModuleNotFoundError as error:
     raise MissingPart(f"csplora needs {error.name}", "python -m pip install 'assay[models]'") from error

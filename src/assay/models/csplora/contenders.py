@@ -20,7 +20,7 @@ from assay.parts.checkpoints import load_config, load_model
 from .examples import Encoded, batches, padding
 from .heads import fit_head, load_classifier
 from .plan import RankPlan
-from .probe import probe
+from .probing import probe
 from .scores import ModuleScores
 from .targets import families, find_targets
 from .training import same_start, train

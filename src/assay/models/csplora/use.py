@@ -128,7 +128,7 @@ def _scores(
         usable_length,
     )
     from .heads import fit_head, load_classifier
-    from .probe import probe
+    from .probing import probe
 
     rows = read_rows(data, text_field, label_field)
     config = load_config(model)
