@@ -211,6 +211,8 @@ def test_largest_remainder_of_the_textbook_case():
     # Hamilton's method for the populations of five parties and 100 seats.
     assert largest_remainder([47_000, 16_000, 15_800, 12_000, 6_100, 3_100], 10).tolist() == [5, 2, 1, 1, 1, 0]
     assert largest_remainder([1, 1, 1], 2).tolist() == [1, 1, 0]  # ties go to the lower index
+    # Exact shares 0.75 and 1.5 by turns: all the former go up, and the first 50 of the latter.
+    assert largest_remainder([1, 2] * 200, 450).tolist() == [1, 2] * 50 + [1, 1] * 150
 
 
 @pytest.mark.parametrize(

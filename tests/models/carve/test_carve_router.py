@@ -10,6 +10,7 @@ from sklearn.exceptions import NotFittedError
 
 from assay.errors import InputError
 from assay.models.carve import CarveRouter
+from assay.models.carve.candidates import Candidates
 from assay.models.carve.files import STATE, TENSORS
 
 HUB = hub()
@@ -456,3 +457,82 @@ def test_a_damaged_router_is_refused(tmp_path, damage, message):
     damage(tmp_path / "router")
     with pytest.raises(InputError, match=message):
         CarveRouter.load(tmp_path / "router")
+
+
+def test_routes_do_not_depend_on_the_order_of_the_registry():
+    router = learned().retire("m4")
+    X = HUB[0]
+    ids, scores = router.topk(X, 5)
+    order = np.random.default_rng(1).permutation(12)
+    registry = router._registry
+    for column in ("ids", "domains", "families", "experience", "n_seen", "retired"):
+        values = getattr(registry, column)
+        setattr(registry, column, [values[i] for i in order])
+    registry.index = {name: i for i, name in enumerate(registry.ids)}
+    router.vectors_ = router.vectors_[order]
+    assert router.ids_.tolist() == [f"m{i}" for i in order]
+    again, their_scores = router.topk(X, 5)
+    assert again.tolist() == ids.tolist()
+    np.testing.assert_allclose(their_scores, scores, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("X", "message"),
+    [
+        (["a text"], "this router has no encoder"),
+        (HUB[0][:, :3], "has 3 columns; this router was trained on 16"),
+        (np.full((2, 16), np.nan), "NaN or infinity, first in row 0"),
+        (HUB[0][0], "the shape"),
+    ],
+)
+def test_bad_queries_are_refused(X, message):
+    router = learned(epochs=1)
+    for use in (router.predict, router.topk, router.decision_function):
+        with pytest.raises(ValueError, match=message):
+            use(X)
+    with pytest.raises(ValueError, match=message):
+        router.score(X, ["m0"] * len(X))
+
+
+def test_scores_need_a_router_and_as_many_ids_as_queries():
+    with pytest.raises(NotFittedError):
+        CarveRouter().score(*HUB[:2])
+    with pytest.raises(ValueError, match="X has 96 rows, and ids 95"):
+        learned(epochs=1).score(HUB[0], HUB[1][1:])
+    with pytest.raises(ValueError, match="no rows to score"):
+        learned(epochs=1).score(HUB[0][:0], [])
+
+
+@pytest.mark.parametrize(("init", "strength", "lr"), [("random", 10.0, 3e-3), ("prototype", 100.0, 1e-3)])
+def test_what_none_means(init, strength, lr):
+    plain = learned(init=init)
+    given = learned(init=init, lambda_emb=strength, lambda_proj=strength, lr=lr)
+    np.testing.assert_array_equal(plain.vectors_, given.vectors_)
+    np.testing.assert_array_equal(plain.projection_, given.projection_)
+    for change in ({"lambda_emb": 1.0}, {"lambda_proj": 1.0}, {"lr": 1e-2}):
+        assert not np.array_equal(plain.vectors_, learned(init=init, **change).vectors_)
+
+
+def test_random_starts_have_their_variance_and_unit_length():
+    X, ids, domains, _ = hub(n_ids=60, each=1, d=100)
+    router = CarveRouter(**FAST | {"dim": 200}, epochs=0).fit(X, ids, domains)
+    assert router.projection_.shape == (100, 200)
+    assert router.projection_.std() == pytest.approx(0.1, rel=0.03)  # variance 1/d
+    assert abs(router.projection_.mean()) < 0.005
+    np.testing.assert_allclose(np.linalg.norm(router.vectors_, axis=1), 1, rtol=1e-5)
+    cosines = router.vectors_ @ router.vectors_.T - np.eye(60)
+    assert cosines.std() == pytest.approx(200**-0.5, rel=0.1)
+
+
+@pytest.mark.parametrize(("every", "times"), [(1, 8), (3, 3), (8, 1)])
+def test_hard_candidates_are_looked_up_anew(monkeypatch, every, times):
+    looks = []
+    mine = Candidates.mine
+
+    def watch(self, *arguments):
+        looks.append(1)
+        return mine(self, *arguments)
+
+    monkeypatch.setattr(Candidates, "mine", watch)
+    CarveRouter(**FAST, hard_every=every).fit(*part(HUB, range(6)))
+    assert len(looks) == times

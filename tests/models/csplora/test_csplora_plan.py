@@ -182,6 +182,22 @@ def test_keys_fit_their_own_module_only():
     plan.verify(peft_model)
 
 
+def test_a_dot_in_a_key_is_a_dot():
+    class Alike(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a = nn.ModuleDict({"b": nn.Linear(8, 8)})
+            self.a_b = nn.Linear(8, 8)
+
+        def forward(self, x, labels=None):
+            return self.a_b(self.a["b"](x))
+
+    names = ["a.b", "a_b"]  # as a pattern the first fits the second
+    plan = made({"a.b": 1.0, "a_b": 9.0}, dict.fromkeys(names, (8, 8))).plan(4, calibrate=False)
+    assert plan.ranks["a.b"] < plan.rank < plan.ranks["a_b"]
+    plan.verify(get_peft_model(Alike(), plan.to_lora_config()))
+
+
 def test_it_survives_saving_the_adapter(tmp_path):
     plan = skewed().plan(4)
     get_peft_model(bert(), plan.to_lora_config(task_type="SEQ_CLS")).save_pretrained(tmp_path)

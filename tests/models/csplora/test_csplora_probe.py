@@ -346,3 +346,81 @@ def test_a_loss_without_the_targets_is_an_error():
 def test_a_short_loader_warns():
     with pytest.warns(UserWarning, match="ended after 2, before min_steps=50"):
         assert probe(bert(), class_batches(2)).steps == 2
+
+
+@pytest.mark.parametrize(("make", "shift"), [(llama, 1), (gpt2, 1), (t5, 0)])
+def test_scores_of_language_models_are_the_definition(make, shift):
+    model, batch = make().eval(), token_batches(1)[0]
+    targets = {name: dict(model.named_modules())[name].weight for name in probe(model, [batch], **QUICK).scores}
+    labels = batch["labels"]
+    log = model(**batch).logits.log_softmax(-1)
+    losses, confidences = [], []
+    for row in range(len(labels)):
+        places = [t for t in range(shift, labels.shape[1]) if labels[row, t] != -100]
+        true = torch.stack([log[row, t - shift, labels[row, t]] for t in places])
+        losses.append(-true.mean())
+        confidences.append(true.detach().exp().mean())
+    weights = torch.softmax(2 * (1 - torch.stack(confidences)), 0)
+    gradients = torch.autograd.grad((weights * torch.stack(losses)).sum(), list(targets.values()))
+    expected = {
+        name: float((weight * gradient).detach().abs().sum())
+        for (name, weight), gradient in zip(targets.items(), gradients, strict=True)
+    }
+    assert probe(make(), [batch], **QUICK).scores == pytest.approx(expected, rel=1e-4)
+
+
+def test_one_matrix_without_a_finite_gradient_is_skipped_for_that_batch_alone():
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(2, 1, bias=False), nn.Linear(2, 1, bias=False)
+            nn.init.ones_(self.a.weight)
+            nn.init.ones_(self.b.weight)
+
+        def forward(self, x, labels):
+            return self.a(x[:, :2]) + self.b(x[:, 2:])
+
+    good = {"x": torch.tensor([[1.0, 2.0, 3.0, 4.0]]), "labels": torch.zeros(1)}
+    bad = {"x": torch.tensor([[math.inf, 2.0, 5.0, 6.0]]), "labels": torch.zeros(1)}
+    scores = probe(Two(), [good, bad], loss_fn=lambda outputs, batch: (outputs[:, 0], None), **QUICK)
+    assert scores.weight_stats["skipped"] == 1
+    assert scores.scores == pytest.approx({"a": 3.0, "b": (7 + 11) / 2})
+
+
+def test_how_samples_were_weighted_is_told():
+    def certain(outputs, batch):
+        return outputs.logits[:, 0], torch.tensor([0.9, 0.5, 0.1])
+
+    batch = class_batches(1, size=3)[0]
+    told = probe(bert(), [batch, batch], loss_fn=certain, **QUICK).weight_stats
+    weights = (0.1223, 0.2721, 0.6056)
+    assert told["confidence"] == pytest.approx(0.5)
+    assert told["effective_share"] == pytest.approx(1 / (3 * sum(w * w for w in weights)), rel=1e-3)
+    even = probe(bert(), [batch], loss_fn=certain, weighting="uniform", **QUICK).weight_stats
+    assert even["effective_share"] == pytest.approx(1)
+
+
+def test_who_leads_counts_and_by_score_per_weight():
+    """a has one weight and the score 1 or 1.2, b four weights and, together with a, always the same sum."""
+
+    class Two(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.a, self.b = nn.Linear(1, 1, bias=False), nn.Linear(4, 1, bias=False)
+            nn.init.ones_(self.a.weight)
+            nn.init.ones_(self.b.weight)
+
+        def forward(self, x, labels):
+            return self.a(x[:, :1]) + self.b(x[:, 1:].expand(-1, 4))
+
+    def batch(a, b):
+        return {"x": torch.tensor([[a, b / 4]]), "labels": torch.zeros(1)}
+
+    options = {"loss_fn": lambda outputs, _: (outputs[:, 0], None), "min_steps": 1, "check_every": 1, "patience": 5}
+    # Running means of a: above 1, below 1, above 1, …; per weight b is then below and above a by turns.
+    swaps = [batch(1.1, 3.9), *([batch(0.8, 4.2), batch(1.2, 3.8)] * 20)]
+    assert probe(Two(), swaps, top_k=2, rank_tol=1, **options).steps == 6
+    assert probe(Two(), swaps, top_k=1, rank_tol=9, **options).steps > 6  # the leader is another each time
+    # By score alone b would lead all the time, with nothing to see; and here it does per weight too.
+    still = [batch(0.9, 4.1), *([batch(0.6, 4.4), batch(1.0, 4.0)] * 20)]
+    assert probe(Two(), still, top_k=1, rank_tol=0, **options).steps == 6

@@ -1,6 +1,7 @@
 import copy
 import dataclasses
 import json
+from itertools import pairwise
 
 import pytest
 import torch
@@ -23,6 +24,7 @@ from assay.models.dot_moe import (
     set_top_k,
 )
 from assay.models.dot_moe.dense import sites
+from assay.models.dot_moe.global_stage import _schedule
 from assay.models.dot_moe.recording import record_inputs, recorded, token_rows
 from assay.parts.checkpoints import load_model
 
@@ -414,3 +416,76 @@ def test_folders_that_are_no_converted_model(tmp_path):
     (out / "model.dot_moe.safetensors").write_bytes(b"nonsense")
     with pytest.raises(InputError, match="cannot be loaded"):
         load(out, device="cpu")
+
+
+@pytest.mark.parametrize(
+    ("settings", "needed"), [({"batch_tokens": 150}, 300), ({"batch_tokens": 20, "n_experts": 10}, 320)]
+)
+def test_the_least_text_is_enough_and_a_token_less_is_not(settings, needed):
+    config = dataclasses.replace(CONFIG, steps=1, **settings)
+    assert convert(model(), None, tokens(needed // 20, 20), config).dot_moe.layers == (0, 1)
+    with pytest.raises(ValueError, match=rf"has {needed - 19} tokens; at least {needed} are needed"):
+        convert(model(), None, tokens(needed - 19, 1), config)
+
+
+def test_texts_without_a_word_are_too_few():
+    class Words:
+        eos_token_id = 0
+
+        def __call__(self, texts, add_special_tokens, verbose):
+            return {"input_ids": [[3] * len(text.split()) for text in texts]}
+
+    for texts in ([""], ["", "  "]):
+        with pytest.raises(ValueError, match="less than one row"):
+            convert(model(), Words(), texts, CONFIG)
+
+
+def test_another_top_k_when_loaded_is_another_top_k_when_set(tmp_path):
+    net = convert(model(), None, tokens(), CONFIG)
+    save(net, tmp_path / "out")
+    before = logits(net)
+    for k in (3, 5):
+        again = load(tmp_path / "out", top_k=k, device="cpu")
+        assert {m.top_k for m in again.modules() if isinstance(m, DotMoEFFN)} == {k}
+        torch.testing.assert_close(logits(again), logits(set_top_k(net, k)), atol=1e-5, rtol=0)
+        assert (logits(again) - before).abs().max() > 1e-3
+
+
+def test_the_global_stage_warms_up_and_cools_to_nothing():
+    rates = [_schedule(step, 50) for step in range(51)]
+    assert rates[:10] == pytest.approx([(step + 1) / 10 for step in range(10)])
+    assert rates[10] == 1
+    assert rates[30] == pytest.approx(0.5)
+    assert rates[50] == pytest.approx(0)
+    assert all(later < earlier for earlier, later in pairwise(rates[10:]))
+
+
+def test_the_global_loss_by_hand(monkeypatch):
+    losses = []
+    original = conversion.train_together
+
+    def watched(net, ffns, originals, rows, config, on_step):
+        original(net, ffns, originals, rows, config, lambda step, value: losses.append(value))
+
+    monkeypatch.setattr(conversion, "train_together", watched)
+
+    def peaked():  # so that the divergence from one to the other is not the one back
+        net = model()
+        with torch.no_grad():
+            net.lm_head.weight.mul_(8)
+        return net
+
+    ids = tokens(1).repeat(16, 1)  # all rows alike: every batch has the same loss
+    config = dataclasses.replace(CONFIG, global_steps=1, steps=2, balance=0.0, z_loss=0.0)
+    before, after = (logits(net, ids[:1]).log_softmax(-1) for net in (peaked(), convert(peaked(), None, ids, config)))
+    kl = float((before.exp() * (before - after)).sum(-1).mean())
+    backwards = float((after.exp() * (after - before)).sum(-1).mean())
+    assert abs(kl - backwards) > 0.01 * kl
+    ce = float(torch.nn.functional.nll_loss(after[0, :-1], ids[0, 1:]))
+    for a, b in ((1.0, 0.0), (0.0, 1.0), (0.5, 2.0)):
+        convert(peaked(), None, ids, dataclasses.replace(config, kl=a, ce=b), ("layer", "global"))
+        assert losses.pop() == pytest.approx(a * kl + b * ce, rel=1e-3)  # of the one step, taken before it
+    # The losses of the routers come with it.
+    for changed in ({"balance": 1.0}, {"z_loss": 1.0}):
+        convert(peaked(), None, ids, dataclasses.replace(config, kl=0.0, ce=0.0, **changed), ("layer", "global"))
+        assert losses.pop() > 0.5

@@ -198,3 +198,30 @@ def test_top_k_and_cut_are_checked_when_set():
             ffn.top_k = bad
     with pytest.raises(ValueError, match="the assignment gives them"):
         ffn.set_cut(torch.zeros(50, dtype=torch.int64))
+
+
+def test_the_parts_of_a_layer_have_their_shapes():
+    _, ffn = layer(8, 3, 1)
+    assert ffn.experts == 8
+    assert type(ffn.router) is torch.nn.Linear
+    assert ffn.router.weight.shape == (7, 12)  # the shared expert is not chosen
+    assert ffn.router.bias is None
+    assert ffn.assignment.dtype == torch.int64
+    assert ffn.assignment.shape == (50,)
+    assert ffn.load.__self__ is ffn
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_experts_are_chosen_in_float32(dtype):
+    """Two logits that half precision cannot tell apart."""
+    source = dense(d_ffn=8, d=2)
+    ffn = DotMoEFFN(source, 2, 1).to(dtype).eval()
+    with torch.no_grad():
+        ffn.router.weight.copy_(torch.tensor([[1.0, 0.0], [1.0, 2.0**-7]]))
+    x = torch.tensor([[1.0, 2.0**-7]], dtype=dtype)  # logits 1 and 1 + 2^-14
+    assert ffn._logits(x).dtype == torch.float32
+    ffn(x)
+    assert ffn.load().tolist() == [0, 1]
+    x[0, 1] *= -1
+    ffn(x)
+    assert ffn.load().tolist() == [0.5, 0.5]

@@ -1,4 +1,5 @@
 import dataclasses
+from itertools import pairwise
 
 import pytest
 import torch
@@ -6,7 +7,7 @@ from dot_moe_models import dense, inputs
 
 from assay.models.dot_moe import ConversionError, DenseFFN, DotMoEConfig, DotMoEFFN, convert_layer
 from assay.models.dot_moe.baselines import best_neurons, pruned, with_cut
-from assay.models.dot_moe.layer_stage import dense_outputs, move_correction
+from assay.models.dot_moe.layer_stage import dense_outputs, move_correction, router_losses, train
 from assay.models.dot_moe.samples import made_up_layer
 from assay.models.dot_moe.starts import expert_outputs, start_affinity, start_cut, start_router
 
@@ -249,3 +250,57 @@ def test_a_loss_that_is_not_finite_names_layer_and_step():
 def test_bad_settings(settings, message):
     with pytest.raises(ValueError, match=message):
         DotMoEConfig(**settings)
+
+
+@pytest.mark.parametrize("n_shared", [0, 1])
+def test_router_losses_by_hand(n_shared):
+    ffn = DotMoEFFN(dense(), 8, 3, n_shared).train()
+    with torch.no_grad():
+        ffn.router.weight.normal_(generator=torch.Generator().manual_seed(1))
+    parts = ffn.parts(inputs(20))
+    routed = 8 - n_shared
+    logits = inputs(20) @ ffn.router.weight.T
+    p = logits.softmax(dim=-1)
+    slots = torch.bincount(logits.topk(3 - n_shared).indices.flatten(), minlength=routed).float()
+    balance = routed * (slots / slots.sum() * p.mean(dim=0)).sum()
+    z = logits.exp().sum(dim=-1).log().square().mean()
+    for a, b in ((1.0, 0.0), (0.0, 1.0), (0.3, 0.2)):
+        found = router_losses(ffn, parts, DotMoEConfig(balance=a, z_loss=b))
+        torch.testing.assert_close(found, a * balance + b * z)
+    # All tokens alike: f_e = P_e = 1/E, and the loss is 1.
+    even = ffn.parts(torch.zeros(5, 12))
+    assert float(router_losses(ffn, even, DotMoEConfig(balance=1.0, z_loss=0.0)).detach()) == pytest.approx(1)
+
+
+def test_balance_and_z_loss_reach_the_router():
+    source, x = made_up_layer(2, 512)
+    config = dataclasses.replace(SMALL, n_experts=8, lr_router=2e-2, balance=0.0, z_loss=0.0)
+
+    def trained(**changes):
+        ffn = convert_layer(source, x, dataclasses.replace(config, **changes))
+        with torch.no_grad():
+            ffn(x)
+            return float(ffn.load().max()), float((x @ ffn.router.weight.T).logsumexp(dim=-1).square().mean())
+
+    (load, z), (even, _), (_, small) = trained(), trained(balance=10.0), trained(z_loss=10.0)
+    assert even < load
+    assert small < 0.5 * z
+
+
+def test_the_plan_cools_geometrically_and_steps_shrink_to_nothing():
+    source, x = made_up_layer(2, 512)
+    config = dataclasses.replace(SMALL, n_experts=8, steps=9, tau_start=2.0, tau_end=0.02)
+    targets, weight = dense_outputs(source, x, 64)
+    ffn = DotMoEFFN(source, 8, 2).train()
+    ffn.learn_cut(start_affinity(start_cut(source, x, weight, config), config))
+    taus, routers = [], [ffn.router.weight.detach().clone()]
+
+    def look(step, value):
+        taus.append(ffn.tau)
+        routers.append(ffn.router.weight.detach().clone())
+
+    train(ffn, x, targets, weight, config, torch.Generator().manual_seed(0), on_step=look)
+    assert taus == pytest.approx([2.0 * 0.01 ** (step / 8) for step in range(9)])
+    moved = [float((b - a).abs().max()) for a, b in pairwise(routers)]
+    assert moved[0] == pytest.approx(config.lr_router, rel=1e-3)  # the first step of Adam has the length of the rate
+    assert moved[-1] < 0.1 * moved[0]

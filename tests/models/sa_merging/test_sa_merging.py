@@ -59,13 +59,12 @@ def test_against_the_method_written_out(seed, mode, keep_rounds):
 
 
 @settings(max_examples=10, deadline=None)
-@given(SEEDS, st.sampled_from([1.0, 0.3, -0.5]))
-def test_keeping_all_is_task_arithmetic(seed, scale):
-    base, experts = tiny.states(seed)
+@given(SEEDS, st.sampled_from([1.0, 0.3, -0.5]), st.integers(1, 4))
+def test_keeping_all_is_task_arithmetic_bit_for_bit(seed, scale, experts):
+    base, experts = tiny.states(seed, experts=experts)
     found = merge(base, experts, keep=1, scale=scale, **CHAIN)
     expected = task_arithmetic(base, experts, scale=scale, device="cpu")
-    for name in base:
-        torch.testing.assert_close(found[name], expected[name], rtol=1e-6, atol=1e-6)
+    assert all(torch.equal(found[name], expected[name]) for name in base)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
@@ -455,3 +454,102 @@ def test_a_plain_network_by_its_own_layers():
     found = merge(net, experts, combine="sum", device="cpu")
     as_chain = merge(net.state_dict(), [e.state_dict() for e in experts], **CHAIN)
     assert all(torch.equal(found.state_dict()[n], t) for n, t in as_chain.items())
+
+
+def test_one_round_is_one_shot():
+    base, experts = tiny.states(4)
+    found = merge(base, experts, keep=0.25, rounds=1, dtype=torch.float64, **CHAIN)
+    scores = saliency(
+        [{n: e[n].double() - base[n].double() for n in base} for e in experts], base, connectivity="chain",
+        dtype=torch.float64,
+    )  # fmt: skip
+    for name, tensor in base.items():
+        total = torch.zeros(tensor.shape, dtype=torch.float64)
+        for expert, score in zip(experts, scores, strict=True):
+            best = score[name].flatten().argsort(descending=True, stable=True)[: round(0.25 * tensor.numel())]
+            mask = torch.zeros(tensor.numel(), dtype=torch.bool)
+            mask[best] = True
+            total += (expert[name].double() - tensor.double()) * mask.reshape(tensor.shape)
+        torch.testing.assert_close(found[name].double(), tensor.double() + total, rtol=1e-6, atol=1e-6)
+
+
+def test_what_the_report_says_after_dropping():
+    """Three updates of four entries, in a tensor that no signal reaches: the scores are |sum of the updates|."""
+    base = {"t": torch.zeros(4)}
+    updates = [[5.0, -1.0, 3.0, 0.5], [4.0, 3.0, 1.0, -0.5], [3.0, 3.0, -8.0, 0.1]]  # sums 12, 5, -4, 0.1
+    experts = [{"t": torch.tensor(update)} for update in updates]
+    options = {"mode": "abs", "connectivity": "none", "combine": "sum", "device": "cpu"}
+    found, report = merge(base, experts, keep=0.5, rounds=1, report=True, **options)
+    assert found["t"].tolist() == [12, 5, 0, 0]
+    (tensor,) = report.tensors
+    assert tensor.kept == [0.5] * 3
+    assert (tensor.conflicts_before, tensor.conflicts_after) == (0.75, 0.25)
+    assert tensor.norm_before == pytest.approx([35.25**0.5, 26.25**0.5, 82.01**0.5])
+    assert tensor.norm_after == pytest.approx([26**0.5, 5.0, 18**0.5])
+    assert tensor.overlap == [[2] * 3] * 3
+    assert report.overlap == [[1.0] * 3] * 3
+    own, report = merge(base, experts, keep=0.25, rounds=1, report=True, **(options | {"mode": "agree"}))
+    # The sums' signs times each one's own: the best of the third is entry 0 too, with 12; without weight on it, not.
+    assert own["t"].tolist() == [12, 0, 0, 0]
+    _, report = merge(
+        base, experts, keep=0.25, rounds=1, weights=[1.0, 0.0, 0.0], report=True, **(options | {"mode": "agree"})
+    )
+    assert report.overlap == [[1.0] * 3] * 3
+    _, report = merge(
+        base, experts, keep=0.5, rounds=1, weights=[1.0, 0.0, 0.0], report=True, **(options | {"mode": "agree"})
+    )
+    # Sums 5, -1, 3, 0.5. The first keeps 0 and 2, the second too, the third 0 and 3: -1 and -3 are against it.
+    assert report.overlap == [[1.0, 1.0, 0.5], [1.0, 1.0, 0.5], [0.5, 0.5, 1.0]]
+
+
+def test_embeddings_and_heads_count_by_the_summed_update_alone():
+    base = tiny.build("llama")
+    experts = [tiny.expert_of(base, n) for n in (1, 2)]
+    start, states = base.state_dict(), [e.state_dict() for e in experts]
+    vectors = [{n: state[n] - start[n] for n in start} for state in states]
+    scores = saliency(vectors, base)
+    for name in ("model.embed_tokens.weight", "lm_head.weight"):
+        consensus = vectors[0][name] + vectors[1][name]
+        for state, score in zip(states, scores, strict=True):
+            torch.testing.assert_close(score[name], consensus * state[name].sign())
+    name = "model.layers.0.mlp.up_proj.weight"
+    with_signal = vectors[0][name] + vectors[1][name]
+    assert not torch.allclose(scores[0][name], with_signal * states[0][name].sign())
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("-inf")])
+def test_numbers_that_are_none_on_disk(tmp_path, value):
+    base, expert = folders(tmp_path)
+    state = load_file(expert / "model.safetensors")
+    state["model.norm.weight"][3] = value
+    save_file(state, expert / "model.safetensors", {"format": "pt"})
+    refused(tmp_path, base, expert, r"model\.norm\.weight of .*expert holds NaN or infinity")
+    refused(tmp_path, expert, base, r"model\.norm\.weight of .*expert holds NaN or infinity")
+
+
+def test_missing_and_extra_tensors_on_disk(tmp_path):
+    base, expert = folders(tmp_path)
+    state = load_file(expert / "model.safetensors")
+    state["extra"] = state.pop("model.norm.weight")
+    save_file(state, expert / "model.safetensors", {"format": "pt"})
+    refused(tmp_path, base, expert, r"expert lacks model\.norm\.weight; it has, .* not, extra", KeyError)
+
+
+def test_boolean_buffers_that_differ():
+    base, experts = tiny.states(experts=1)
+    base["mask"], experts[0]["mask"] = torch.tensor([True, False]), torch.tensor([True, True])
+    with pytest.warns(UserWarning, match=r"mask \(torch.bool\) differs in expert 1"):
+        found = merge(base, experts, **CHAIN)
+    assert found["mask"].tolist() == [True, False]
+
+
+def test_the_sign_of_a_gain_is_that_of_what_it_multiplies_by():
+    base = tiny.build("gemma2")  # stores its gains less one
+    experts = [tiny.expert_of(base, n, size=1.0) for n in (1, 2)]
+    start, states = (dict(base.named_parameters()), [dict(e.named_parameters()) for e in experts])
+    vectors = [{n: (state[n] - start[n]).detach() for n in start} for state in states]
+    name = "model.layers.0.input_layernorm.weight"
+    consensus = vectors[0][name] + vectors[1][name]
+    for state, scores in zip(states, saliency(vectors, base), strict=True):
+        assert bool((state[name].sign() != (1 + state[name]).sign()).any())
+        assert torch.equal(scores[name].sign(), (1 + state[name]).sign() * consensus.sign())

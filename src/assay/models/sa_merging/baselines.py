@@ -26,7 +26,12 @@ def average(base: Source, experts: Sequence[Source], **options: Any) -> Any:
 
 def task_arithmetic(base: Source, experts: Sequence[Source], *, scale: float = 0.3, **options: Any) -> Any:
     """The base plus ``scale`` times the summed updates (arXiv 2212.04089)."""
-    return _by_rule(base, experts, lambda deltas: scale * torch.stack(deltas).sum(0), options)
+
+    def rule(deltas: list[Tensor]) -> Tensor:
+        # In float64, as merge sums: with keep=1 and combine="sum" it gives the same bits.
+        return scale * torch.stack(deltas).sum(0, dtype=torch.float64).to(deltas[0].dtype)
+
+    return _by_rule(base, experts, rule, options)
 
 
 def ties(base: Source, experts: Sequence[Source], *, density: float = 0.2, scale: float = 1.0, **options: Any) -> Any:
