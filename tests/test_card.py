@@ -7,6 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
+import yaml
 
 from assay import catalog
 from assay.errors import InputError
@@ -173,3 +174,19 @@ def test_the_readme_has_every_built_in_method_with_its_state():
         path = card.path.relative_to(Path(__file__).parents[1])
         row = f"| [{card.name}]({path}) | {card.field} | {card.summary} | {card.state} |"
         assert row in README, f"the README's table of methods should have\n{row}"
+
+
+@pytest.mark.parametrize("name", sorted(n for n, c in catalog.cards().items() if c.module.startswith("assay.")))
+def test_a_built_in_card_has_its_front_matter_and_lists_the_claims_of_its_study(name):
+    card = catalog.card(name)
+    study = catalog.load_study(card)
+    _, front, body = card.path.read_text(encoding="utf-8").split("---\n", 2)
+    head = yaml.safe_load(front)
+    assert set(head) == {"name", "title", "field", "summary", "extras", "study_extras", "source"}
+    assert head["name"] == study.name == name
+    assert len(head["summary"]) <= 80
+    claims = body.split("## Claims")[1].split("##")[0]
+    listed = [line[2:] for line in claims.splitlines() if line.startswith("- ")]
+    for item, claim in zip(listed, study.claims, strict=True):
+        assert item.startswith(f"{claim.name}:")
+    assert body.count("<!-- evidence -->") == body.count("<!-- /evidence -->") == 1

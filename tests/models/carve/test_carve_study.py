@@ -206,10 +206,7 @@ def test_the_catalogues_of_packages():
 
 
 def test_the_catalogue_of_experts():
-    try:
-        experts = hubs.experts(9)
-    except ImportError as missing:
-        pytest.skip(str(missing))
+    experts = hubs.experts(9)
     assert set(experts["domain"]) == {"reuters", "newsgroups", "questions"}
     assert experts["id"].nunique() > 100
     size = experts.groupby("id").size()
