@@ -15,7 +15,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from assay.evidence.claim import Claim, at_least, at_most, higher, holds, lower, rate, slope, spread, within
+from assay.evidence.claim import (
+    Claim,
+    at_least,
+    at_most,
+    higher,
+    holds,
+    lower,
+    not_higher,
+    not_lower,
+    rate,
+    slope,
+    spread,
+    within,
+)
 from assay.evidence.record import Proportion, Record, Status
 from assay.evidence.study import Arm, Budget, Role, Study, Task
 from assay.evidence.verdict import Outcome, Verdict, judge
@@ -122,6 +135,20 @@ def test_lower_by_has_its_margin_in_its_own_direction() -> None:
     assert math.copysign(1, _judge(lower("m", "a", than="b"), swapped).bar) == 1  # type: ignore[arg-type]
 
 
+def test_no_worse_by_more_than_a_margin() -> None:
+    # a − b is 3 ± 1.9633 in FIVE, and −3 ± 1.9633 with the arms exchanged
+    swapped: Values = {("T", "a"): FIVE["T", "b"], ("T", "b"): FIVE["T", "a"]}
+    for margin, outcome in ((4.97, SUPPORTED), (4.96, INCONCLUSIVE), (1.03, NOT_SUPPORTED)):
+        down = _judge(not_lower("m", "a", than="b", by=margin), swapped)
+        up = _judge(not_higher("m", "a", than="b", by=margin), FIVE)
+        assert (down.outcome, up.outcome) == (outcome, outcome)
+        assert (down.bar, up.bar) == (-margin, margin)
+    assert _judge(not_lower("m", "a", than="b", by=0.1), FIVE).outcome is SUPPORTED
+    assert _judge(not_higher("m", "a", than="b", by=0.1), swapped).outcome is SUPPORTED
+    with pytest.raises(ValueError, match="by must be positive"):
+        not_lower("m", "a", than="b", by=0)
+
+
 # a / b = 2, 4, 8: logs (1, 2, 3) * 0.693147; half = 4.3027 * 0.693147 / sqrt(3) = 1.72189
 # estimate exp(1.386294) = 4, ends exp(1.386294 ∓ 1.72189) = 0.71498 and 22.3786
 RATIOS: Values = {("T", "a"): [2.0, 12.0, 40.0], ("T", "b"): [1.0, 3.0, 5.0]}
@@ -182,6 +209,8 @@ def test_exactly_at_the_bar(n: int) -> None:
         assert _at_bar(higher("m", "a", than="b", by=0.1), a, b, n) is NOT_SUPPORTED
         assert _at_bar(lower("m", "a", than="b", by=0.1), b, a, n) is NOT_SUPPORTED
         assert _at_bar(within("m", "a", of="b", by=0.1), a, b, n) is SUPPORTED
+        assert _at_bar(not_higher("m", "a", than="b", by=0.1), a, b, n) is SUPPORTED
+        assert _at_bar(not_lower("m", "a", than="b", by=0.1), b, a, n) is SUPPORTED
     assert _at_bar(higher("m", "a", than="b"), 0.1 + 0.2, 0.3, n) is NOT_SUPPORTED
     assert _at_bar(lower("m", "a", than="b", ratio=0.9), 0.27, 0.3, n) is NOT_SUPPORTED
     assert _at_bar(at_least("m", "a", 0.9, of="b"), 0.27, 0.3, n) is SUPPORTED
@@ -548,6 +577,7 @@ def test_an_empty_arm_is_the_method() -> None:
     [
         lambda: higher("m", "a", than=[]),
         lambda: within("m", "a", of=[], by=1),
+        lambda: not_lower("m", "a", than=[], by=1),
         lambda: higher("m", "a", than="b", tasks=[]),
         lambda: higher("m", "a", than="b", by=math.nan),
         lambda: at_least("m", "a", 0, of="b"),

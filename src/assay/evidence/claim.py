@@ -11,7 +11,9 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
-Form = Literal["lower", "higher", "at_least", "at_most", "within", "spread", "rate", "slope", "holds"]
+Form = Literal[
+    "lower", "higher", "not_lower", "not_higher", "at_least", "at_most", "within", "spread", "rate", "slope", "holds"
+]  # fmt: skip
 
 COMPARISONS: tuple[Form, ...] = ("lower", "higher")
 
@@ -67,7 +69,7 @@ class Claim:
 
     def __post_init__(self) -> None:
         # Without these a claim would have nothing to be false about.
-        if self.form in (*COMPARISONS, "within") and not self.others:
+        if self.form in (*COMPARISONS, "not_lower", "not_higher", "within") and not self.others:
             raise ValueError(f"the claim on {self.metric!r} must name an arm to compare {self.arm!r} with")
         if self.tasks == ():
             raise ValueError(f"the claim on {self.metric!r} names no task; give None for every task of the run")
@@ -94,6 +96,8 @@ class Claim:
             case "lower" | "higher":
                 by = f" by more than {bar}" if self.bar else ""
                 what = f"{self.metric}: {self.arm} {self.form} than {others}{by}"
+            case "not_lower" | "not_higher":
+                what = f"{self.metric}: {self.arm} at most {bar} {self.form.removeprefix('not_')} than {others}"
             case "at_least" | "at_most":
                 of = f" × {others}" if self.ratio else ""
                 what = f"{self.metric}: {self.arm} {self.form.replace('_', ' ')} {bar}{of}"
@@ -182,6 +186,59 @@ def higher(
     'alignment: knockoff higher than spherical and robpca by more than 10 on T1-20'
     """
     return _comparison("higher", metric, arm, than, by, ratio, tasks, pool, needs, says)
+
+
+def not_lower(
+    metric: str,
+    arm: str,
+    *,
+    than: str | Iterable[str],
+    by: float,
+    tasks: str | Iterable[str] | None = None,
+    pool: bool = False,
+    needs: str = "",
+    says: str = "",
+) -> Claim:
+    """Claim that ``metric`` of ``arm`` is at most ``by`` lower than that of each of ``than`` (non-inferiority).
+
+    >>> not_lower("accuracy", "flow", than="bag", by=0.02).sentence
+    'accuracy: flow at most 0.02 lower than bag'
+    """
+    return _non_inferior("not_lower", metric, arm, than, by, tasks, pool, needs, says)
+
+
+def not_higher(
+    metric: str,
+    arm: str,
+    *,
+    than: str | Iterable[str],
+    by: float,
+    tasks: str | Iterable[str] | None = None,
+    pool: bool = False,
+    needs: str = "",
+    says: str = "",
+) -> Claim:
+    """Claim that ``metric`` of ``arm`` is at most ``by`` higher than that of each of ``than`` (non-inferiority)."""
+    return _non_inferior("not_higher", metric, arm, than, by, tasks, pool, needs, says)
+
+
+def _non_inferior(
+    form: Form,
+    metric: str,
+    arm: str,
+    than: str | Iterable[str],
+    by: float,
+    tasks: str | Iterable[str] | None,
+    pool: bool,
+    needs: str,
+    says: str,
+) -> Claim:
+    if not by > 0:
+        raise ValueError(f"by must be positive (how much worse still counts as no worse), got {by}")
+    return Claim(
+        form=form, metric=metric, arm=arm, others=_names(than), bar=float(by),
+        tasks=_tasks(tasks), pool=pool, needs=needs, says=says,
+    )  # fmt: skip
 
 
 def at_least(

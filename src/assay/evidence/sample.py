@@ -123,7 +123,9 @@ def sample(claim: Claim, scope: Scope, seeds: Iterable[int], numbers: Numbers) -
 
     ============================  ====================================================
     ``lower``, ``higher``,        arm − other; as a ratio :math:`\log(\text{arm}/\text{other})`
-    ``within``, ``of=``
+    ``not_lower``,
+    ``not_higher``, ``within``,
+    ``of=``
     ``at_least``, ``at_most``     the metric of the arm
     ``spread``                    for each seed the largest less the smallest over the tasks
     ``slope``                     for each seed :math:`\sum (x-\bar x)(y-\bar y) / \sum (x-\bar x)^2` over the tasks

@@ -271,6 +271,8 @@ def _region(claim: Claim) -> tuple[float, float]:
             return -math.inf, bar if claim.ratio else 0.0 - bar
         case "higher" | "at_least":
             return bar, math.inf
+        case "not_lower":
+            return -bar, math.inf
         case "within":
             return -bar, bar
         case "rate" if not claim.upper:

@@ -184,7 +184,7 @@ def true_region(verdict: Verdict) -> tuple[float, float]:
         return bar
     if claim.form == "holds":
         return 1.0, math.inf
-    above = claim.form in ("higher", "at_least") or (claim.form == "rate" and not claim.upper)
+    above = claim.form in ("higher", "not_lower", "at_least") or (claim.form == "rate" and not claim.upper)
     return (bar, math.inf) if above else (-math.inf, bar)
 
 
@@ -194,7 +194,7 @@ def scale_text(verdict: Verdict) -> str:
     match claim.form:
         case _ if claim.ratio:
             text = f"{claim.metric}, ratio"
-        case "lower" | "higher" | "within":
+        case "lower" | "higher" | "not_lower" | "not_higher" | "within":
             text = f"{claim.metric}, difference"
         case "spread":
             text = f"{claim.metric}, range over tasks"

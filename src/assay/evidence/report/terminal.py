@@ -77,7 +77,7 @@ def bar_text(verdict: Verdict) -> str:
         return "always"
     if isinstance(bar, tuple):
         return f"± {number(bar[1])}" if claim.form == "within" else f"{number(bar[0])} to {number(bar[1])}"
-    senses = {"lower": "<", "higher": ">", "at_least": "≥", "at_most": "≤", "spread": "≤"}
+    senses = {"lower": "<", "higher": ">", "not_lower": "≥", "at_least": "≥"}
     sense = senses.get(claim.form, "≤" if claim.upper else "≥")
     return f"{sense} {number(bar)}" + (" ×" if claim.ratio else "")
 
