@@ -10,6 +10,7 @@ from assay.numerics.spectra import (
     marchenko_pastur_quantile,
     marchenko_pastur_support,
     noise_level,
+    rankme,
     truncated_eigen,
 )
 
@@ -154,3 +155,41 @@ def test_noise_level_ignores_spikes_and_lost_rank():
     assert noise_level(padded, n, d + 200) == pytest.approx((noise, gamma))
     with pytest.raises(ValueError, match="no variance"):
         noise_level(np.zeros(3), 10, 3)
+
+
+def test_the_effective_rank_of_known_spectra():
+    assert rankme(np.eye(7)) == pytest.approx(7, abs=1e-6)
+    assert rankme(np.ones((50, 4))) == pytest.approx(1, abs=1e-6)
+    # Singular values 3 and 1: entropy of (3/4, 1/4).
+    entropy = -(0.75 * np.log(0.75) + 0.25 * np.log(0.25))
+    assert rankme(np.diag([3.0, 1.0])) == pytest.approx(np.exp(entropy), abs=1e-6)
+    assert rankme(np.zeros((3, 3))) == 0.0
+    assert rankme(np.diag([1.0, 0.0]), eps=0.0) == pytest.approx(1)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 12), st.integers(1, 12), st.integers(0, 1000), st.sampled_from([1e-200, 1e-3, 1.0, 1e200]))
+def test_the_effective_rank_knows_neither_scale_nor_order_nor_rotation(n, d, seed, scale):
+    rng = np.random.default_rng(seed)
+    Z = rng.normal(size=(n, d))
+    rank = rankme(Z)
+    assert 1 - 1e-6 <= rank <= min(n, d) + 1e-6
+    assert rankme(scale * Z) == pytest.approx(rank)
+    assert rankme(Z[rng.permutation(n)]) == pytest.approx(rank)
+    assert rankme(Z.T) == pytest.approx(rank)
+    rotation = np.linalg.qr(rng.normal(size=(d, d)))[0]
+    assert rankme(Z @ rotation) == pytest.approx(rank)
+
+
+@pytest.mark.parametrize(
+    ("Z", "eps", "message"),
+    [
+        (np.ones(3), 1e-12, r"Z must have rows and columns, got shape \(3,\)"),
+        (np.ones((0, 3)), 1e-12, "Z must have rows and columns"),
+        ([[1.0, np.nan]], 1e-12, "Z must be finite"),
+        ([[1.0]], -1.0, "eps must lie between 0 and 1"),
+    ],
+)
+def test_bad_input_to_the_effective_rank(Z, eps, message):
+    with pytest.raises(ValueError, match=message):
+        rankme(Z, eps)

@@ -11,9 +11,11 @@ from beartype import beartype
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from jaxtyping import jaxtyped
+from scipy.optimize import linear_sum_assignment, linprog
 
 from assay.errors import MissingPart
 from assay.numerics import transport
+from assay.numerics.transport import exact_plan
 
 sinkhorn = jaxtyped(typechecker=beartype)(transport.sinkhorn)
 round_balanced = jaxtyped(typechecker=beartype)(transport.round_balanced)
@@ -204,7 +206,7 @@ def test_bad_input_to_sinkhorn(arguments, message):
 def test_what_is_missing_comes_with_its_line(module, monkeypatch):
     monkeypatch.delitem(sys.modules, "assay.numerics.transport")
     monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(MissingPart, match=rf"transport needs {module}; install it with: .*assay\[models\]"):
+    with pytest.raises(MissingPart, match=rf"transport needs {module}; install it with: .*assay\[torch\]"):
         importlib.import_module("assay.numerics.transport")
 
 
@@ -228,3 +230,91 @@ def test_logits_must_be_floating_point():
 def test_bad_input_to_rounding(plan, capacity, message):
     with pytest.raises(ValueError, match=message):
         transport.round_balanced(plan, capacity)
+
+
+def by_linear_programming(cost, row, col):
+    """The least cost of a plan, from scipy's HiGHS."""
+    n, m = cost.shape
+    sums = np.vstack([np.kron(np.eye(n), np.ones(m)), np.kron(np.ones(n), np.eye(m))])
+    return linprog(cost.ravel(), A_eq=sums[:-1], b_eq=np.concatenate([row, col])[:-1], method="highs").fun
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 6), st.integers(1, 6), st.integers(0, 1000), st.sampled_from([1e-12, 1.0, 1e9]))
+def test_exact_plans_cost_as_little_as_linear_programming_finds(n, m, seed, unit):
+    rng = np.random.default_rng(seed)
+    cost = rng.normal(size=(n, m))
+    row, col = rng.integers(0, 3, n).astype(float), rng.integers(0, 3, m).astype(float)  # zeros among them
+    row[rng.integers(n)] += 1
+    col[rng.integers(m)] += 1
+    col *= row.sum() / col.sum()
+    plan = exact_plan(unit * cost, 5 * row, 5 * col)
+    assert plan.dtype == np.float64
+    assert (plan >= 0).all()
+    np.testing.assert_allclose(plan.sum(axis=1), 5 * row, atol=1e-12)
+    np.testing.assert_allclose(plan.sum(axis=0), 5 * col, atol=1e-12)
+    assert (plan > 0).sum() <= n + m - 1
+    assert (cost * plan).sum() == pytest.approx(5 * by_linear_programming(cost, row, col), abs=1e-9)
+    assert not plan[row == 0].any()
+    assert not plan[:, col == 0].any()
+
+
+def test_exact_plans_of_equal_masses_are_assignments():
+    cost = np.random.default_rng(0).random((30, 30))
+    plan = exact_plan(cost, np.ones(30), np.ones(30))
+    rows, cols = linear_sum_assignment(cost)
+    expected = np.zeros((30, 30))
+    expected[rows, cols] = 1
+    np.testing.assert_allclose(plan, expected, atol=1e-12)
+
+
+def test_exact_plans_are_what_sinkhorn_tends_to():
+    cost = random_logits(5, 4, seed=3).numpy()
+    row, col = np.full(5, 0.2), np.full(4, 0.25)
+    soft = transport.sinkhorn(torch.tensor(-cost / 0.005), torch.tensor(row), torch.tensor(col), 20_000)
+    np.testing.assert_allclose(exact_plan(cost, row, col), soft.numpy(), atol=1e-3)
+
+
+def test_shifts_of_cost_and_order_of_rows_do_not_count():
+    rng = np.random.default_rng(1)
+    cost, row, col = rng.random((6, 4)), rng.random(6), rng.random(4)
+    col *= row.sum() / col.sum()
+    plan = exact_plan(cost, row, col)
+    shifted = cost + 7 * rng.random((6, 1)) - 3 * rng.random(4)
+    np.testing.assert_allclose(exact_plan(shifted, row, col), plan, atol=1e-9)
+    order = rng.permutation(6)
+    np.testing.assert_allclose(exact_plan(cost[order], row[order], col), plan[order], atol=1e-9)
+    np.testing.assert_allclose(exact_plan(cost.T, col, row), plan.T, atol=1e-9)
+    assert np.array_equal(exact_plan(np.zeros((2, 1)), [1.0, 2.0], [3.0]), [[1.0], [2.0]])
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"cost": np.zeros(3)}, r"cost must be finite numbers with rows and columns, got shape \(3,\)"),
+        ({"cost": [[0.0, math.nan]]}, "cost must be finite"),
+        ({"row": [1.0, 1.0]}, r"row must have 1 masses, got shape \(2,\)"),
+        ({"col": [1.0]}, "col must have 2 masses"),
+        ({"col": [2.0, -1.0]}, "col must be finite and not negative"),
+        ({"row": [math.inf]}, "row must be finite"),
+        ({"row": [0.0]}, "row has no mass at all"),
+        ({"col": [0.5, 0.6]}, "row and col must have the same total, got 1 and 1.1"),
+    ],
+)
+def test_bad_input_to_exact_plans(arguments, message):
+    good = {"cost": np.zeros((1, 2)), "row": [1.0], "col": [0.5, 0.5]}
+    with pytest.raises(ValueError, match=message):
+        exact_plan(**(good | arguments))
+
+
+def test_without_pot_an_exact_plan_names_its_line(monkeypatch):
+    monkeypatch.setitem(sys.modules, "ot", None)
+    with pytest.raises(MissingPart, match=r"an exact transport plan needs ot; install it with: .*assay\[ot\]"):
+        exact_plan([[1.0]], [1.0], [1.0])
+
+
+def test_a_plan_that_is_not_found_is_no_plan(monkeypatch):
+    monkeypatch.setattr(transport, "MOST_PIVOTS", 1)
+    rng = np.random.default_rng(0)
+    with pytest.raises(RuntimeError, match="no optimal plan was found"):
+        exact_plan(rng.random((40, 40)), np.ones(40), np.ones(40))

@@ -24,6 +24,7 @@ __all__ = [
     "marchenko_pastur_quantile",
     "marchenko_pastur_support",
     "noise_level",
+    "rankme",
     "truncated_eigen",
 ]
 
@@ -250,6 +251,54 @@ def noise_level(eigenvalues: npt.ArrayLike, n: int, d: int) -> tuple[float, floa
         n, d = (n, rank) if d < n else (rank + 1, d)
     gamma = d / n
     return float(np.median(positive)) / marchenko_pastur_median(gamma), gamma
+
+
+def rankme(Z: npt.ArrayLike, eps: float = 1e-12) -> float:
+    """Return the effective rank of a table of representations: the exponential of the entropy of its singular values.
+
+    With ``p = singular values / their sum + eps``, it is ``exp(-Σ p·log p)``: from 1 for a single direction to
+    min(n, d) for equal ones. The rows are not centred.
+
+    Parameters
+    ----------
+    Z
+        (n, d) one representation a row.
+    eps
+        Keeps the logarithm finite, not negative.
+
+    Returns
+    -------
+    float
+        0 where there is nothing but zeros.
+
+    Raises
+    ------
+    ValueError
+        If ``Z`` is not two-dimensional, is empty, has NaN or infinity in it, or eps is negative.
+
+    Notes
+    -----
+    Garrido et al., RankMe (ICML 2023), arXiv 2210.02885.
+
+    Examples
+    --------
+    >>> round(rankme(np.eye(5)), 6)
+    5.0
+    """
+    Z = np.asarray(Z, dtype=np.float64)
+    if Z.ndim != 2 or not Z.size:
+        raise ValueError(f"Z must have rows and columns, got shape {Z.shape}")
+    if not np.isfinite(Z).all():
+        raise ValueError("Z must be finite, and has NaN or infinity in it")
+    if not 0 <= eps < 1:
+        raise ValueError(f"eps must lie between 0 and 1, got {eps}")
+    largest = np.abs(Z).max()
+    if largest == 0:
+        return 0.0
+    singular = linalg.svdvals(Z / largest)  # scaled: the squares inside neither overflow nor vanish
+    p = singular / singular.sum() + eps
+    p = p[p > 0]
+    return float(np.exp(-np.sum(p * np.log(p))))
 
 
 def _check_law(gamma: float, noise: float) -> None:

