@@ -1,0 +1,122 @@
+"""How many classes there are, known and new."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike, NDArray
+from sklearn.metrics import silhouette_score
+
+from assay.errors import InputError
+
+from .accuracy import matched
+from .clustering import seeded_kmeans
+
+MOST_ROWS, SILHOUETTE_ROWS = 10_000, 2000
+"""More rows than the first are sampled for the clusterings, more than the second for their silhouettes."""
+
+STARTS, FOLDS = 2, 3
+TOLERANCE = 0.05
+"""How far below the best accuracy still counts as good: about its noise on a few hundred rows."""
+
+GRID, AROUND = 12, 2
+"""So many K between the least and the largest are tried first, then all that lie so near to the one found."""
+
+
+def estimate_n_classes(
+    Z: ArrayLike, y: ArrayLike, k_max: int | None = None, random_state: int | np.random.Generator | None = None
+) -> tuple[int, pd.DataFrame]:
+    """Number of classes, known and new together.
+
+    Each third of the known classes in turn is treated as unlabelled, for each K the rows are clustered, and the
+    accuracy says how well clusters recover the held-out classes. It hardly changes while other classes are merged and
+    falls when these are split. So the answer is the largest K whose accuracy is within 0.05 of the best: first on a
+    grid, then around the one found.
+
+    Parameters
+    ----------
+    Z
+        (n, d) features, finite; scaled to length 1 here. Of more than 10 000 rows a sample is taken.
+    y
+        (n,) labels 0 to C − 1, −1 where unknown; at least two classes.
+    k_max
+        Largest K tried; default the smaller of 4·C + 10 and n / 20, but at least C + 1.
+    random_state
+        Seed of the held-out classes, the sample and the clusterings.
+
+    Returns
+    -------
+    K, and a frame of the K tried, in order: ``k``, ``accuracy`` on the held-out classes, and for comparison the mean
+    ``silhouette`` of the clusters.
+
+    Raises
+    ------
+    InputError
+        If there are fewer than two known classes, Z is no finite matrix of as many rows as y, or k_max is below C.
+    """
+    table, labels = np.asarray(Z), np.asarray(y)
+    if table.ndim != 2 or table.dtype.kind not in "fiu" or not np.isfinite(table).all():
+        raise InputError(f"Z must be a finite matrix, got {table.dtype} {table.shape}")
+    if labels.shape != (len(table),) or labels.dtype.kind not in "iu":
+        raise InputError(f"y must be ({len(table)},) whole numbers, got {labels.dtype} {labels.shape}")
+    n_known = len(np.unique(labels[labels >= 0]))
+    if n_known < 2 or labels.max() != n_known - 1:
+        raise InputError(f"y must have at least two known classes, numbered 0 to C - 1, got {n_known}")
+    rng = np.random.default_rng(random_state)
+    rows = np.arange(len(table))
+    if len(rows) > MOST_ROWS:
+        rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
+    features = table[rows].astype(np.float32)
+    features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    labels = labels[rows].astype(np.int64)
+    most = min(4 * n_known + 10, len(rows) // 20) if k_max is None else k_max
+    if k_max is not None and k_max < n_known:
+        raise InputError(f"k_max must be at least the number of known classes, {n_known}, got {k_max}")
+    free = len(rows) - int((labels >= 0).sum())
+    most = min(max(most, n_known + 1) if k_max is None else most, n_known + free)
+    score = _scorer(features, labels, n_known, rng)
+    tried: dict[int, tuple[float, float]] = {}
+
+    def largest_good(ks: Iterable[int]) -> int:
+        for k in ks:
+            if k not in tried:
+                tried[k] = score(k)
+        best = max(accuracy for accuracy, _ in tried.values())
+        return max(k for k, (accuracy, _) in tried.items() if accuracy >= best - TOLERANCE)
+
+    found = largest_good(np.unique(np.geomspace(n_known, most, GRID).round().astype(int)).tolist())
+    found = largest_good(range(max(n_known, found - AROUND), min(most, found + AROUND) + 1))
+    frame = pd.DataFrame([(k, *tried[k]) for k in sorted(tried)], columns=COLUMNS)
+    return found, frame
+
+
+COLUMNS = ["k", "accuracy", "silhouette"]
+
+
+def _scorer(
+    Z: NDArray[np.float32], y: NDArray[np.int64], n_known: int, rng: np.random.Generator
+) -> Callable[[int], tuple[float, float]]:
+    """Accuracy on known classes when each third of them is held out, and silhouette, of clusterings into k."""
+    folds = np.array_split(rng.permutation(n_known), min(FOLDS, n_known))
+    some = rng.permutation(len(Z))[:SILHOUETTE_ROWS]
+    seed = int(rng.integers(2**31))
+
+    def fold_score(k: int, out: NDArray[np.int64]) -> tuple[float, float]:
+        anchors = np.setdiff1d(np.arange(n_known), out)
+        place = np.full(n_known + 1, -1)  # the last is for rows without a label
+        place[anchors] = np.arange(len(anchors))
+        clusters = seeded_kmeans(Z, k, place[y], n_init=STARTS, random_state=seed).labels
+        held = np.isin(y, out)
+        there, at = np.unique(y[held], return_inverse=True)
+        right = float(matched(at, clusters[held], len(there), k).mean()) if held.any() else 0.0
+        n_there = len(np.unique(clusters[some]))
+        apart = float(silhouette_score(Z[some], clusters[some])) if 1 < n_there < len(some) else -1.0
+        return right, apart
+
+    def score(k: int) -> tuple[float, float]:
+        each = np.array([fold_score(k, out) for out in folds])
+        return float(each[:, 0].mean()), float(each[:, 1].mean())
+
+    return score
