@@ -1,0 +1,105 @@
+"""The bag loss: the mean prediction of a bag against its proportions."""
+
+from __future__ import annotations
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from assay.errors import InputError
+
+
+def bag_means(
+    values: Float[Tensor, "rows classes"], bag_index: Int[Tensor, " rows"], bags: int
+) -> Float[Tensor, "bags classes"]:
+    """Mean of the rows of each bag; rows lie in any order, and every bag has at least one."""
+    sums = values.new_zeros(bags, values.shape[1]).index_add(0, bag_index, values)
+    counts = torch.bincount(bag_index, minlength=bags).to(values.dtype)
+    return sums / counts[:, None]
+
+
+def bag_loss(
+    logits: Float[Tensor, "rows classes"],
+    bag_index: Int[Tensor, " rows"],
+    proportions: Float[Tensor, "bags classes"],
+    *,
+    eps: float = 1e-7,
+    class_weight: Float[Tensor, " classes"] | None = None,
+) -> Float[Tensor, ""]:
+    r"""Cross-entropy between the proportions of bags and the mean predictions of their rows, of many bags at once.
+
+    .. math:: L = -\frac{1}{B} \sum_b \sum_k w_k \pi_{bk} \log\Bigl(\frac{1}{n_b} \sum_{i \in b}
+              \mathrm{softmax}(f(x_i))_k + \varepsilon\Bigr)
+
+    For a bag of one row with one class it is that row's cross-entropy.
+
+    Parameters
+    ----------
+    logits
+        (n, K) of the rows.
+    bag_index
+        (n,) int64, the bag of each row, 0 … B − 1, in any order.
+    proportions
+        (B, K), rows sum to 1.
+    eps
+        Keeps the logarithm finite; 0 is allowed.
+    class_weight
+        (K,) factors of the classes; None means 1.
+
+    Returns
+    -------
+    Tensor
+        Scalar, differentiable in ``logits``; rows and bags may be permuted.
+
+    Raises
+    ------
+    InputError
+        For shapes that do not fit, a bag without rows, or an index outside 0 … B − 1.
+
+    References
+    ----------
+    Ardehaly and Culotta, "Co-training for Demographic Classification Using Deep Learning from Label Proportions",
+    ICDM workshops 2017 (DLLP).
+
+    Examples
+    --------
+    >>> logits = torch.tensor([[0.0, 0.0], [2.0, 0.0]])
+    >>> round(float(bag_loss(logits, torch.tensor([0, 0]), torch.tensor([[0.75, 0.25]]))), 7)
+    0.5709819
+    """
+    if logits.ndim != 2 or bag_index.shape != logits.shape[:1]:
+        raise InputError(
+            f"logits must be (rows, classes) and bag_index (rows,), got shapes {tuple(logits.shape)} and "
+            f"{tuple(bag_index.shape)}"
+        )
+    if proportions.ndim != 2 or proportions.shape[1] != logits.shape[1]:
+        raise InputError(
+            f"proportions must be (bags, {logits.shape[1]}), a column a class, got shape {tuple(proportions.shape)}"
+        )
+    bags = len(proportions)
+    if bags == 0:
+        raise InputError("proportions must hold at least one bag")
+    if bool(((bag_index < 0) | (bag_index >= bags)).any()):
+        raise InputError(f"bag_index must lie in 0 … {bags - 1}, one number for each row of proportions")
+    empty = torch.nonzero(torch.bincount(bag_index, minlength=bags) == 0)
+    if len(empty):
+        raise InputError(f"bag {int(empty[0])} of proportions has no rows in bag_index")
+    return unchecked_bag_loss(logits, bag_index, proportions, eps=eps, class_weight=class_weight)
+
+
+def unchecked_bag_loss(
+    logits: Float[Tensor, "rows classes"],
+    bag_index: Int[Tensor, " rows"],
+    proportions: Float[Tensor, "bags classes"],
+    *,
+    eps: float = 1e-7,
+    class_weight: Float[Tensor, " classes"] | None = None,
+) -> Float[Tensor, ""]:
+    """:func:`bag_loss` for a training loop, whose bags are known to be right."""
+    predicted = logits.softmax(dim=1)
+    if len(proportions) == 1:
+        mean = predicted.mean(dim=0, keepdim=True)
+    else:
+        mean = bag_means(predicted, bag_index, len(proportions))
+    weighted = proportions if class_weight is None else proportions * class_weight
+    return -(weighted * (mean + eps).log()).sum() / len(proportions)
