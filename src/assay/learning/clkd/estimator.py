@@ -118,9 +118,9 @@ class CLKDSurvival(BaseEstimator):
 
     Notes
     -----
-    Source: "Component-Wise Composite Likelihood Distillation for Censored Time-to-Event Data", ICML 2026; the same idea for
-    the Cox model: Wang et al. 2023, arXiv 2302.11123. For ``"risk_set"`` the memory is O(np), for the others that of the
-    listed components.
+    Source: "Component-Wise Composite Likelihood Distillation for Censored Time-to-Event Data", ICML 2026; the same
+    idea for the Cox model: Wang et al. 2023, arXiv 2302.11123. For ``"risk_set"`` the memory is O(np), for the others
+    that of the listed components.
 
     Examples
     --------
