@@ -153,8 +153,9 @@ def test_names_are_kept_and_checked():
         model.predict(frame[["b", "a", "c"]])
     with pytest.raises(ValueError, match="missing"):
         model.predict(frame[["a", "b"]])
+    bare = few(CoupledRegressor, privileged=[3, 4, 5, 6]).fit(frame.to_numpy(), y)
     with pytest.raises(ValueError, match="2 features"):
-        model.predict(X[:, :2])
+        bare.predict(X[:, :2])
 
 
 def test_coefficients_are_in_the_callers_units():

@@ -70,7 +70,8 @@ def test_estimators_with_an_inner_model_are_files_too(tmp_path):
     rng = np.random.default_rng(0)
     X, W = rng.standard_normal((60, 2)), rng.standard_normal((60, 2))
     y = np.where(np.arange(60) < 30, X[:, 0] + W[:, 0], np.nan)
-    model = CoupledRegressor(DecisionTreeRegressor(max_depth=2), lams=(0, 1.0), random_state=0).fit(X, y, W=W)
+    tree = DecisionTreeRegressor(max_depth=2)
+    model = CoupledRegressor(tree, lams=(0, 1.0), privileged=[2, 3], random_state=0).fit(np.hstack([X, W]), y)
     save(model, tmp_path / "trees.skops")
     back = load(tmp_path / "trees.skops")
     np.testing.assert_array_equal(back.predict(X), model.predict(X))
@@ -119,6 +120,7 @@ def test_bad_commands_say_what_is_wrong(tmp_path, monkeypatch, words, message):
 
 def test_a_table_without_the_inputs_is_refused():
     table, _ = frame()
+    table.loc[100:109, ["w1", "w2"]] = 0.0
     model = CoupledTable("y", ["w1", "w2"]).fit(table)
     with pytest.raises(InputError, match="lacks the inputs 'a'"):
         model.predict(table.drop(columns="a"))
@@ -147,6 +149,7 @@ def test_the_task_is_seen_from_the_target(values, task):
 def test_whole_numbers_as_classes_keep_minus_one():
     table, full = frame()
     table["y"] = pd.Series(np.where(full > 0, 1, -1)).where(np.arange(200) < 60)
+    table.loc[100:109, ["w1", "w2"]] = 0.0
     model = CoupledTable("y", ["w1", "w2"]).fit(table)
     assert model.model_.classes_.tolist() == ["-1", "1"]
     assert model.model_.n_labelled_ == 60

@@ -107,7 +107,7 @@ def simgcd(
     *,
     epochs: int,
     batch_size: int = 256,
-    lr: float = 1e-3,
+    lr: float = 3e-3,
     contrast: float = 1.0,
     start: str = "random",
 ) -> Answer:
@@ -190,7 +190,7 @@ def discover(
     *,
     epochs: tuple[int, int],
     batch_size: int = 256,
-    lr: float = 1e-3,
+    lr: float = 3e-3,
     infonce: float = 0.0,
     start: str = "kmeans",
     **weights: float,

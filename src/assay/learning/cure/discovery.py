@@ -53,7 +53,7 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
     batch_size
         Rows of a step, at least 2.
     lr
-        Adam's step in all parts.
+        Adam's step in both stages.
     see1, see2, supcon, sup_weight, entropy, adjust, scale
         See :class:`CURE`.
     tol, patience
@@ -111,7 +111,7 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
         epochs: tuple[int, int] = (1, 25),
         pretrain_epochs: int = 40,
         batch_size: int = 256,
-        lr: float = 1e-3,
+        lr: float = 3e-3,
         see1: float = 0.1,
         see2: float = 0.1,
         supcon: float = 0.5,

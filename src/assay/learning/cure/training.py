@@ -23,7 +23,7 @@ from .views import Augment, checked_view
 LEAST_BATCH = 64
 """A last batch with fewer rows is left out in stage 2: its mean prediction says little of all classes."""
 
-PRETRAIN_TEMPERATURE = 0.2
+PRETRAIN_TEMPERATURE, PRETRAIN_LR = 0.2, 1e-3
 COLLAPSED, COLLAPSED_PASSES = 0.9, 3
 """A class with more of the unlabelled rows than this, for so many passes in a row, is worth a warning."""
 
@@ -60,7 +60,7 @@ def pretrain(encoder: nn.Module, dim: int, X: Tensor, loop: Loop, epochs: int, s
         a, b = both(torch.cat(loop.views(X, rows))).chunk(2)
         return {"loss": info_nce(a, b, temperature=PRETRAIN_TEMPERATURE)}
 
-    optimiser = torch.optim.Adam(both.parameters(), loop.lr)
+    optimiser = torch.optim.Adam(both.parameters(), PRETRAIN_LR)
     history = []
     for epoch in progress(range(epochs), epochs, "pre-training", loop.show):
         both.train()

@@ -51,7 +51,7 @@ def small_step(seed: int, turns: int = 120) -> Step:
 
 def large_step(seed: int) -> Step:
     """Convolutional encoders of 7.1 million weights each, 512 features, 48 images of 3 × 32 × 32."""
-    return Step(*_random_batch(seed, 48, (3, 32, 32)), _large_encoder, 512, turns=5)
+    return Step(*_random_batch(seed, 48, (3, 32, 32)), _large_encoder, 512, turns=4)
 
 
 def _random_batch(seed: int, n: int, shape: tuple[int, ...]) -> tuple[dict[str, Tensor], Tensor]:

@@ -24,7 +24,7 @@ from .recordings import Windows, cooccurring, raw_windows, split, summary_window
 
 IntArray = NDArray[np.int64]
 
-EPOCHS = {Budget.SMOKE: 8, Budget.QUICK: 25, Budget.FULL: 25, Budget.PAPER: 25}
+EPOCHS = {Budget.SMOKE: 6, Budget.QUICK: 25, Budget.FULL: 25, Budget.PAPER: 25}
 QUICK = (Budget.QUICK, Budget.FULL, Budget.PAPER)
 FULL = (Budget.FULL, Budget.PAPER)
 
@@ -235,7 +235,7 @@ def _arms() -> tuple[Arm, ...]:
             QUICK,
         ),
         _arm("label-smoothing", "baseline", f"label smoothing {_value('label-smoothing')}", both, QUICK),
-        _arm("weight-decay", "baseline", f"weight decay {_value('weight-decay')}", both, every),
+        _arm("weight-decay", "baseline", f"weight decay {_value('weight-decay')}", both, QUICK),
         Arm("linear", run_linear, "trivial", "logistic regression on all columns", (*both, MISSING), every),
         _arm("acc-only", "ablation", "fusion with acceleration alone", both, FULL),
         _arm("gyr-only", "ablation", "fusion with rotation alone", both, FULL),
