@@ -47,6 +47,8 @@ def changed(array, place, value):
         (X[:, :0], Y, {}, "0 feature"),
         (pd.DataFrame(X, columns=["a", "b", "a"]), Y, {}, "two columns named 'a'"),
         (X[0], Y, {}, "Expected 2D array"),
+        (X + 1j, Y, {}, "X must be real"),
+        (np.full((60, 2), "x"), Y, {}, "X must be numbers"),
         (X, Y, {"teacher_risk": changed(X[:, 0], 5, np.nan)}, "teacher_risk is missing"),
         (X, Y, {"groups": np.arange(60)}, "groups is for matched"),
         (X, Y, {"strata": np.arange(3)}, "strata"),
@@ -84,6 +86,7 @@ def test_bad_data_is_named(table, y, extra, message):
         ({"n_controls": 0}, "n_controls must be"),
         ({"max_pairs": -1}, "max_pairs must be"),
         ({"student": "deep"}, "student must be"),
+        ({"standardize": "no"}, "standardize must be True or False"),
         ({"random_state": "a"}, "random_state must be"),
     ],
 )

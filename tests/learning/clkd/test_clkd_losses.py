@@ -89,6 +89,11 @@ def test_half_precision_and_large_scores():
         ({"eta": -1.0}, "eta must be"),
         ({"components": Components(np.zeros((0, 2), dtype=np.int64), np.zeros(0))}, "at least one set"),
         ({"components": Components(np.array([[-1, 2]]), np.ones(1))}, "with the case first"),
+        ({"components": None}, "components must be Components"),
+        ({"components": Components(np.array([[0.0, 2.0]]), np.ones(1))}, "components.index must be whole numbers"),
+        ({"components": Components(np.array([[0, 2]]), np.ones(3))}, "a number for each of the 1 sets"),
+        ({"components": Components(np.array([[0, 2]]), np.zeros(1))}, "components.weight must be finite.*not all zero"),
+        ({"components": Components(np.array([[0, 2]]), np.array([np.nan]))}, "components.weight must be finite"),
     ],
 )
 def test_bad_input_is_named(arguments, message):
@@ -108,6 +113,13 @@ def test_partitions_are_the_same_in_torch(kind):
     value.backward()
     assert value.item() == pytest.approx(part.at(r).value, abs=1e-12)
     np.testing.assert_allclose(risk.grad, part.at(r).expected(), atol=1e-12)
+
+
+class Logarithm(nn.Module):
+    """Of a negative number: NaN."""
+
+    def forward(self, x):
+        return torch.log(-x.abs())
 
 
 def line(p):
@@ -174,7 +186,10 @@ def test_many_components_are_dealt_into_batches(monkeypatch):
         (lambda p: 3, r"student\(3\) must be a torch.nn.Module"),
         (lambda p: nn.Linear(p, 2), r"student must map .* got \(34, 2\)|student must map"),
         (lambda p: nn.Linear(p + 1, 1), "student cannot score"),
+        (lambda p: nn.Sequential(nn.Linear(p, 2), nn.Bilinear(2, 2, 1)), "student cannot score"),
+        (lambda p: nn.LSTM(p, 1), "student must give a tensor of scores, got tuple"),
         (lambda p: nn.Identity(), "has no parameters"),
+        (lambda p: nn.Sequential(nn.Linear(p, 1), Logarithm()), "student gives scores that are NaN"),
         (lambda p: 1 / 0, "makes no module: ZeroDivisionError"),
     ],
 )

@@ -98,7 +98,14 @@ def test_sets_go_through_cross_validation_as_metadata():
         model.set_fit_request(groups=True).set_score_request(groups=True)
         search = GridSearchCV(model, {"alphas": [(0.1,), (1.0,)]}, cv=GroupKFold(3), error_score="raise")
         search.fit(features, case, groups=groups)
+        # Within a pipeline too: what was asked for outlives the clone.
+        inner = GridSearchCV(
+            make_pipeline(StandardScaler(), model), {"clkdsurvival__alphas": [(0.1,), (1.0,)]}, cv=GroupKFold(3),
+            error_score="raise",
+        )  # fmt: skip
+        inner.fit(features, case, groups=groups)
     assert search.best_score_ > 0.5
+    assert inner.best_score_ > 0.5
 
 
 @pytest.mark.parametrize("components", ["risk_set", "matched"])

@@ -21,7 +21,7 @@ def scores(teacher, table=FRAME, columns=None, ready=None):
 
 def test_every_form_gives_the_same_scores():
     expected = SCORE[:, None]
-    for teacher in (LINEAR, lambda t: 0.7 * t["age"] - 0.3 * t["grade"], [LINEAR], (LINEAR,)):
+    for teacher in (LINEAR, pd.Series(LINEAR), lambda t: 0.7 * t["age"] - 0.3 * t["grade"], [LINEAR], (LINEAR,)):
         np.testing.assert_allclose(scores(teacher), expected)
     np.testing.assert_allclose(scores({0: 0.7, 2: -0.3}, X), expected)
     np.testing.assert_allclose(scores(lambda a: (0.7 * a[:, 0] - 0.3 * a[:, 2])[:, None], X), expected)
@@ -86,6 +86,8 @@ CLASSIFIER = LogisticRegression().fit(X, EVENT)
         (CLASSIFIER, FRAME, "is a classifier"),
         ("score", FRAME, "teacher must be a fitted model"),
         (3.0, FRAME, "teacher must be a fitted model"),
+        (np.zeros((9, 9)), FRAME, "teacher must be a fitted model[^\n]*$"),
+        (lambda t: SCORE + 1j, FRAME, "gives no numbers"),
     ],
 )
 def test_what_cannot_teach_is_refused(teacher, table, message):
@@ -105,6 +107,8 @@ def test_words_where_a_number_is_needed():
         (np.zeros((80, 0)), "shape"),
         (np.zeros((80, 2, 2)), "shape"),
         (["a"] * 80, "teacher_risk must be numbers"),
+        (np.full(80, np.datetime64("2020-01-01")), "teacher_risk must be numbers"),
+        (SCORE + 1j, "teacher_risk must be numbers"),
         (np.full(80, np.nan), "teacher_risk is missing"),
     ],
 )

@@ -184,6 +184,27 @@ def test_new_rows_that_do_not_fit(files):
     assert "after the last time" in run(files / "new.csv", *late, code=1)
     assert not (files / "r.csv").exists()
     new.assign(site="west").to_csv(files / "bad.csv", index=False)
-    result = CliRunner().invoke(app, [str(a) for a in (files / "bad.csv", *rest)])
-    assert isinstance(result.exception, ValueError)  # scikit-learn's, which names the category
-    assert "west" in str(result.exception)
+    told = run(files / "bad.csv", *rest, code=1)
+    assert "bad.csv: the column 'site' holds 'west', which the fit has not seen (it saw 'north', 'south')" in told
+    assert "those 7 rows" in told
+
+
+def test_columns_are_named_as_in_the_file(files):
+    FRAME.assign(ward=1).to_csv(files / "flat.csv", index=False)
+    told = CliRunner().invoke(
+        app, [str(a) for a in (files / "flat.csv", *COLUMNS, "--teacher", "published", "-o", files / "m.skops")]
+    )
+    assert "columns that do not vary were dropped: ward" in told.output
+    FRAME.assign(age=np.inf).to_csv(files / "far.csv", index=False)
+    assert "column 'age' has" in run(
+        files / "far.csv", *COLUMNS, "--teacher", "published", "-o", files / "n.skops", code=1
+    )
+
+
+def test_the_time_of_matched_rows_is_no_feature(files):
+    """Controls outlive their case, so a time would tell who the case is."""
+    features, case, groups = sets(1, 30)
+    table = pd.DataFrame(features, columns=list("abc")).assign(case=case, pair=groups, days=2.0 - case)
+    table.to_csv(files / "sets.csv", index=False)
+    run(files / "sets.csv", "--event", "case", "--time", "days", "--matched-set", "pair", "-o", files / "m.skops")
+    assert list(estimator_files.load(files / "m.skops").feature_names_in_) == list("abc")

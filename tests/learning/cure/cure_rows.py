@@ -2,7 +2,7 @@
 
 import numpy as np
 
-FAST = {"pretrain_epochs": 4, "epochs": (1, 12), "device": "cpu", "random_state": 0}
+FAST = {"pretrain_epochs": 10, "epochs": (1, 12), "device": "cpu", "random_state": 0}
 
 
 def separate(n_classes=4, each=30, d=6, n_known=2, seed=0):

@@ -7,6 +7,7 @@ from sklearn.cluster import KMeans
 from assay.errors import InputError
 from assay.learning.cure import estimate_n_classes, gcd_accuracy, seeded_kmeans
 from assay.learning.cure.clustering import matched_first
+from assay.learning.cure.estimation import chosen
 
 
 def blobs(n_blobs, each, d=6, noise=0.15, seed=0):
@@ -87,8 +88,12 @@ def test_the_number_of_separate_clusters_is_found():
         assert list(scores) == ["k", "accuracy", "silhouette"]
         assert scores["k"].is_monotonic_increasing
         assert {k - 1, k, k + 1} <= set(scores["k"])
-        good = scores["accuracy"] >= scores["accuracy"].max() - 0.05
-        assert found == scores.loc[good, "k"].max()
+
+
+def test_of_good_numbers_the_largest_is_chosen():
+    assert chosen({4: (0.9, 0.2), 6: (0.88, 0.3), 8: (0.86, 0.29), 10: (0.7, 0.4)}) == 8
+    assert chosen({4: (0.9, 0.4), 6: (0.88, 0.3), 8: (0.86, 0.29)}) == 4  # others are no clusters
+    assert chosen({4: (0.5, -0.02), 6: (0.5, -0.0205)}) == 6
 
 
 def test_the_range_of_the_number_is_kept():

@@ -50,7 +50,7 @@ def test_separate_classes_are_found_and_predicted(data, fitted):
 
 def test_history_tells_every_pass(fitted):
     history = fitted.history_
-    assert history["stage"].value_counts().to_dict() == {"all": 12, "pretrain": 4, "known": 1}
+    assert history["stage"].value_counts().to_dict() == {"all": 12, "pretrain": 10, "known": 1}
     assert history.loc[history["stage"] == "all", ["js", "distill", "mean_entropy", "see", "ce"]].notna().all(axis=None)
     assert history["loss"].notna().all()
 
@@ -198,6 +198,10 @@ def test_an_encoder_of_ones_own_is_copied(data):
     assert not mine.training
     assert right(model, true) > 0.9
     assert model.get_params()["encoder"] is mine
+    state = torch.get_rng_state()
+    again = clone(model).set_params(encoder=mine).fit(X, y)  # dropout draws by the same seed too
+    np.testing.assert_array_equal(again.prototypes_, model.prototypes_)
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_features_of_another_network_start_as_they_are(data):
@@ -213,7 +217,7 @@ def test_features_of_another_network_start_as_they_are(data):
 
 def test_training_ends_when_no_row_changes_class(data):
     X, _, y = data
-    model = CUREDiscovery(4, **FAST | {"epochs": (1, 40)}, patience=2).fit(X, y)
+    model = CUREDiscovery(4, **FAST | {"epochs": (1, 40)}, encoder="residual", patience=2).fit(X, y)
     passes = model.history_[model.history_["stage"] == "all"]
     assert len(passes) < 40
     assert (passes["changed"].iloc[-2:] <= 1e-3).all()
@@ -346,6 +350,7 @@ def test_it_is_an_estimator(data, fitted):
         ({"encoder": "vit"}, lambda X, y: (X, y), "encoder must be"),
         ({"encoder": nn.Linear(6, 3), "dim": 4}, lambda X, y: (X, y), "encoder must give"),
         ({"augment": "image"}, lambda X, y: (X, y), "augment must be"),
+        ({"encoder": nn.Flatten()}, lambda X, y: (X[:, :, None, None, None], y), "augment must be"),
         ({"augment": lambda batch, _: batch[:, :2]}, lambda X, y: (X, y), "augment must return"),
         ({"augment": lambda batch, _: None}, lambda X, y: (X, y), "augment must return"),
         ({"random_state": -1}, lambda X, y: (X, y), "random_state must lie"),

@@ -20,7 +20,7 @@ from assay.learning.llp_flow.training import BagData
 
 def test_it_learns_single_rows_from_proportions():
     X, bags, pi, y = clouds(n=240)
-    clf = LLPFlowClassifier(epochs=(20, 5), flow_steps=40, device="cpu", random_state=0).fit(X, bags, pi)
+    clf = LLPFlowClassifier(epochs=(15, 5), flow_steps=30, outer=1, device="cpu", random_state=0).fit(X, bags, pi)
     assert balanced_accuracy_score(y, clf.predict(X)) > 0.9  # it saw no label
     assert clf.report()["bag_error"] < 0.05
     assert clf.bag_score(X, bags, pi) == pytest.approx(clf.report()["bag_error"], abs=1e-6)
@@ -31,7 +31,7 @@ def test_it_learns_single_rows_from_proportions():
 
 def test_the_anchors_land_on_their_classes():
     X, bags, pi, y = clouds(n=240)
-    clf = LLPFlowClassifier(epochs=(20, 5), flow_steps=40, device="cpu", random_state=0).fit(X, bags, pi)
+    clf = LLPFlowClassifier(epochs=(15, 5), flow_steps=30, outer=1, device="cpu", random_state=0).fit(X, bags, pi)
     Z = clf.transform(X)
     nearest = y[((clf.anchors_[:, None] - Z[None]) ** 2).sum(-1).argmin(axis=1)]
     assert (nearest == clf.anchor_labels_).mean() > 0.9

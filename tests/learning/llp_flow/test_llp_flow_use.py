@@ -47,7 +47,7 @@ def test_a_model_and_predictions_come_out(files):
     np.testing.assert_allclose(model.predict_proba(new)[:, 0], found["p_left"], rtol=1e-6)
     again = use(folder, "--lam-anchor", "0")
     assert isinstance(again.exception, InputError)
-    assert "model" in str(again.exception)
+    assert "not an empty folder" in str(again.exception)
     assert use(folder, "--overwrite", "--counts", "--lam-anchor", "0", proportions="counts.csv").exit_code == 0
 
 

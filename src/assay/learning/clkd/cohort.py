@@ -56,7 +56,7 @@ def read_cohort(
     path: Path,
     *,
     event: str,
-    time: str | None = None,
+    time: str,
     teacher: str | Mapping[str, float] = "teacher",
     groups: str | None = None,
     strata: str | None = None,
@@ -69,7 +69,8 @@ def read_cohort(
     path
         The table.
     event, time, groups, strata
-        Columns; all others are features, unless they are named in ``drop``. Without ``time`` event means case.
+        Columns; all others are features, unless they are named in ``drop``. With ``groups`` event means case, and a
+        time is neither needed nor a feature: controls outlive their case, so it would give the case away.
     teacher
         A column with log risks, or log hazard ratios by column (``"sex=male"`` for a word's level).
 
@@ -79,7 +80,8 @@ def read_cohort(
         When a column is not there, holds what it must not, or misses values; it is named.
     """
     frame = read_frame(path, text=[name for name in (groups, strata) if name is not None])
-    special = [name for name in (event, time, groups, strata) if name is not None]
+    matched = groups is not None
+    special = [name for name in (event, None if matched else time, groups, strata) if name is not None]
     score = teacher if isinstance(teacher, str) else None
     named = [*special, *([score] if score is not None else [])]
     if len(set(named)) < len(named):
@@ -89,7 +91,7 @@ def read_cohort(
     if here.isna().any().any():
         empty = [name for name in named if here[name].isna().any()]
         raise InputError(f"{path.name}: the columns {some(empty)} have missing values; drop those rows")
-    X = frame.drop(columns=[*named, *drop])
+    X = frame.drop(columns=[*named, *drop]).drop(columns=time, errors="ignore")
     words = feature_words(X, path)
     if isinstance(teacher, str):
         scores = _column(read_score, frame[teacher], teacher, path)
@@ -99,7 +101,7 @@ def read_cohort(
         X=X,
         words=words,
         event=_column(lambda values: read_case(values, event), frame[event], event, path),
-        time=np.ones(len(frame)) if time is None else _column(read_time, frame[time], time, path),
+        time=np.ones(len(frame)) if matched else _column(read_time, frame[time], time, path),
         teacher=scores,
         groups=None if groups is None else frame[groups].to_numpy(),
         strata=None if strata is None else frame[strata].to_numpy(),

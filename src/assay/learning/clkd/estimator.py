@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Literal, Self
 
 import numpy as np
@@ -455,6 +456,8 @@ class CLKDSurvival(BaseEstimator):
             raise InputError(f"criterion must be 'loss' or 'cindex', got {self.criterion!r}")
         if not (isinstance(self.student, str) and self.student == "linear") and not callable(self.student):
             raise InputError(f"student must be 'linear' or a function p -> torch.nn.Module, got {self.student!r}")
+        if not isinstance(self.standardize, bool | np.bool_):
+            raise InputError(f"standardize must be True or False, got {self.standardize!r}")
         for name, least in (("cv", 2), ("max_iter", 1), ("n_controls", 1)):
             whole(name, getattr(self, name), least)
         if self.max_pairs is not None:
@@ -489,7 +492,11 @@ class CLKDSurvival(BaseEstimator):
         # A teacher is knowledge, not a part to be fitted anew, so it goes along as it is.
         parameters = self.get_params(deep=False)
         copies = {name: clone(value, safe=False) for name, value in parameters.items() if name != "teacher"}
-        return type(self)(teacher=parameters["teacher"], **copies)
+        new = type(self)(teacher=parameters["teacher"], **copies)
+        # What set_fit_request and set_score_request asked for goes along, as scikit-learn's own clone has it.
+        if hasattr(self, "_metadata_request"):
+            new._metadata_request = deepcopy(self._metadata_request)
+        return new
 
     def __sklearn_tags__(self) -> Tags:
         tags = super().__sklearn_tags__()

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import torch
 from jaxtyping import Float
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from assay.errors import InputError
@@ -59,16 +60,15 @@ def composite_kd_loss(
     r = _scores(risk, "risk")
     if r.shape[1] != 1:
         raise InputError(f"risk must have shape (n,) or (n, 1), got {tuple(risk.shape)}")
-    index = torch.as_tensor(np.asarray(components.index), device=r.device)
-    if index.ndim != 2 or index.shape[0] == 0:
-        raise InputError("components must hold at least one set")
+    listed, weights = _listed(components)
+    index = torch.as_tensor(listed, device=r.device)
     if index.min() < -1 or (index[:, 0] < 0).any() or index.max() >= len(r):
         raise InputError(
             f"components must number the rows of risk, 0 to {len(r) - 1}, with the case first; they go from "
             f"{int(index[:, 0].min())} to {int(index.max())}. Build them from the rows of the batch"
         )
     absent = index < 0
-    weight = torch.as_tensor(np.asarray(components.weight), dtype=r.dtype, device=r.device)
+    weight = torch.as_tensor(weights, dtype=r.dtype, device=r.device)
     log_q = _log_softmax(r[:, 0], index, absent)
     target = torch.zeros_like(log_q)
     target[:, 0] = 1.0
@@ -103,6 +103,22 @@ class CompositeKDLoss(nn.Module):
     def extra_repr(self) -> str:
         """Show eta."""
         return f"eta={self.eta}"
+
+
+def _listed(components: Components) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+    """Rows (K, M) and weights (K,) of components that a user may have made."""
+    if not isinstance(components, Components):
+        raise InputError(f"components must be Components, of make_components, got {type(components).__name__}")
+    index, weight = np.asarray(components.index), np.asarray(components.weight)
+    if index.ndim != 2 or 0 in index.shape:
+        raise InputError("components must hold at least one set")
+    if index.dtype.kind not in "iu":
+        raise InputError(f"components.index must be whole numbers, got {index.dtype}")
+    if weight.shape != (len(index),) or weight.dtype.kind not in "fiu":
+        raise InputError(f"components.weight must be a number for each of the {len(index)} sets, got {weight.shape}")
+    if not np.isfinite(weight).all() or (weight < 0).any() or not weight.any():
+        raise InputError("components.weight must be finite, not negative and not all zero")
+    return index.astype(np.int64), weight.astype(np.float64)
 
 
 def _scores(values: Tensor, name: str) -> Tensor:

@@ -75,6 +75,8 @@ def fit_networks(
                 took = _train(network, Z, data, train, kept, out, eta, alpha, np.random.default_rng(seed))
             epochs = max(epochs, took)
             risk = network_scores(network, data.Z)
+            if not np.isfinite(risk).all():
+                raise InputError(f"student gives scores that are NaN or infinite, at eta={eta:g} and alpha={alpha:g}")
             losses[i, j] = grid.loss(out, risk)
             concordant, comparable = data.problem.concordant(units, risk)
             cindex[i, j] = concordant / comparable if comparable else 0.5
@@ -179,8 +181,10 @@ def _made(student: Callable[[int], nn.Module], p: int) -> nn.Module:
 def _scores(network: nn.Module, Z: Float[Tensor, "n p"]) -> Float[Tensor, " n"]:
     try:
         r = network(Z)
-    except RuntimeError as error:
+    except Exception as error:  # it is the user's code, which may raise anything
         raise InputError(f"student cannot score {tuple(Z.shape)} rows: {one_line(error)}") from error
+    if not isinstance(r, Tensor):
+        raise InputError(f"student must give a tensor of scores, got {type(r).__name__}")
     if r.shape not in ((len(Z),), (len(Z), 1)):
         raise InputError(f"student must map {tuple(Z.shape)} to ({len(Z)},) or ({len(Z)}, 1), got {tuple(r.shape)}")
     return r.reshape(-1)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Protocol
 
 import numpy as np
@@ -68,8 +68,7 @@ class Cohort:
         if units is None:
             return risk_set_partition(self.event, self.time, self.stratum, self.v)
         part = risk_set_partition(self.event[units], self.time[units], self.stratum[units], self.v[units])
-        object.__setattr__(part, "rows", units[part.rows])
-        return part
+        return replace(part, rows=units[part.rows])
 
     def concordant(self, units: IntArray, risk: FloatArray) -> tuple[float, float]:
         """Comparable pairs among the rows, within strata."""

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 
 FloatArray = NDArray[np.float64]
 
@@ -32,7 +32,14 @@ def features(estimator: BaseEstimator, X: Any, *, reset: bool) -> FloatArray:
         if any(isinstance(dtype, pd.api.extensions.ExtensionDtype) for dtype in X.dtypes):
             missing = X.isna().any()
             _refuse_missing(list(missing.index[missing]), int(X.isna().any(axis=1).sum()), len(X))
-    array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=reset)
+    elif np.iscomplexobj(X):
+        raise InputError("X must be real numbers. Complex data not supported")
+    try:
+        array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=reset)
+    except ValueError as error:
+        if "could not convert" not in str(error):
+            raise
+        raise InputError(f"X must be numbers: {one_line(error)}; encode words first") from None
     names = getattr(estimator, "feature_names_in_", range(array.shape[1]))
     bad = ~np.isfinite(array)
     if bad.any():

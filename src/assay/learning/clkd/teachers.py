@@ -69,7 +69,7 @@ def teacher_shares(weights: Any, n_teachers: int) -> FloatArray:
 
 def _ready(teacher_risk: Any, n: int) -> FloatArray:
     try:
-        scores = np.asarray(teacher_risk, dtype=np.float64)
+        scores = _real(teacher_risk)
     except (TypeError, ValueError) as error:
         raise InputError(f"teacher_risk must be numbers: {one_line(error)}") from None
     scores = scores[:, None] if scores.ndim == 1 else scores
@@ -92,6 +92,8 @@ def _seen(X: Any, columns: Sequence[Any] | None) -> Any:
 
 
 def _scores(teacher: Any, X: Any) -> Any:
+    if isinstance(teacher, pd.Series):  # as lifelines' params_
+        return _linear(teacher.to_dict(), X)
     if isinstance(teacher, Mapping):
         return _linear(teacher, X)
     for name in _CALLS:
@@ -106,7 +108,7 @@ def _scores(teacher: Any, X: Any) -> Any:
         return _called(teacher, X, _name(teacher))
     raise InputError(
         "teacher must be a fitted model with predict, a mapping from columns to log hazard ratios, a function of X or "
-        f"a list of these, got {teacher!r}"
+        f"a list of these, got {one_line(repr(teacher), 80)}"
     )
 
 
@@ -152,7 +154,7 @@ def _checked(scores: Any, teacher: Any, n: int) -> FloatArray:
     name = _name(teacher)
     survival = "surviv" in f"{name} {getattr(scores, 'name', '')}".lower()
     try:
-        array = np.asarray(scores, dtype=np.float64)
+        array = _real(scores)
     except (TypeError, ValueError):
         raise InputError(f"teacher {name} gives no numbers but {type(scores).__name__}; {_HINT}") from None
     if array.ndim == 2 and 1 in array.shape:
@@ -163,6 +165,13 @@ def _checked(scores: Any, teacher: Any, n: int) -> FloatArray:
     if survival and array.min() >= 0 and array.max() <= 1:
         raise InputError(f"teacher {name} gives survival probabilities (all are between 0 and 1); {_HINT}")
     return array
+
+
+def _real(values: Any) -> FloatArray:
+    """Numbers as float64; dates and complex numbers, which numpy would turn into some, are none."""
+    if np.asarray(values).dtype.kind in "mMc":
+        raise TypeError(f"they are {np.asarray(values).dtype}")
+    return np.asarray(values, dtype=np.float64)
 
 
 def _finite(scores: FloatArray, name: str) -> FloatArray:
@@ -188,7 +197,7 @@ def warn_constant(scores: FloatArray) -> None:
 
 
 def _name(teacher: Any) -> str:
-    if isinstance(teacher, Mapping):
+    if isinstance(teacher, Mapping | pd.Series):
         return "(coefficients)"
     return str(getattr(teacher, "__name__", type(teacher).__name__))
 

@@ -18,7 +18,7 @@ from sklearn.preprocessing import OneHotEncoder
 from assay.errors import InputError
 from assay.parts import estimator_files
 from assay.parts.checkpoints import new_file
-from assay.parts.frames import columns_named, read_frame
+from assay.parts.frames import columns_named, read_frame, some
 
 from .cohort import Cohort, feature_words, read_coefficients, read_cohort
 from .estimator import CLKDSurvival
@@ -39,7 +39,7 @@ def fit(
         typer.Option(help="Column with log risks, or a .json of log hazard ratios; default: the study alone."),
     ] = None,
     matched_set: Annotated[
-        str | None, typer.Option(help="Column with the set of each row of a matched study; then no time is read.")
+        str | None, typer.Option(help="Column with the set of each row of a matched study; a time is then left out.")
     ] = None,
     strata: Annotated[str | None, typer.Option(help="Column; rows of different strata are not compared.")] = None,
     drop: Annotated[list[str] | None, typer.Option(help="A column that is no feature; repeat.")] = None,
@@ -64,8 +64,7 @@ def fit(
     if teacher is not None:
         source = read_coefficients(Path(teacher)) if teacher.lower().endswith(".json") else teacher
     cohort = read_cohort(
-        table, event=event, time=None if matched_set else time, teacher=source or {}, groups=matched_set, strata=strata,
-        drop=tuple(drop or ()),
+        table, event=event, time=time, teacher=source or {}, groups=matched_set, strata=strata, drop=tuple(drop or ()),
     )  # fmt: skip
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
@@ -94,7 +93,7 @@ def fit_cohort(cohort: Cohort, eta: float | str, *, with_teacher: bool, seed: in
         [("words", OneHotEncoder(drop="first", sparse_output=False), words)],
         remainder="passthrough",
         verbose_feature_names_out=False,
-    )
+    ).set_output(transform="pandas")  # so that the model knows the columns' names, for its messages too
     kind = "risk_set" if cohort.groups is None else "matched"
     model = CLKDSurvival(components=kind, eta=eta, random_state=seed)  # type: ignore[arg-type]
     pipeline = Pipeline([("columns", columns), ("clkd", model)])
@@ -196,6 +195,7 @@ def _predict(fitted: Pipeline, table: Path, predictions: Path, strata: str | Non
     feature_words(X, table)
     words = fitted["columns"].transformers_[0][2]
     X = X.astype(dict.fromkeys(words, str))
+    _refuse_new_words(fitted, X, words, table)
     out = pd.DataFrame({"risk": fitted.predict(X)}, index=frame.index)
     if at:
         model = fitted["clkd"]
@@ -209,6 +209,21 @@ def _predict(fitted: Pipeline, table: Path, predictions: Path, strata: str | Non
             out[f"free_at_{t:g}"] = with_start[:, np.searchsorted(model.unique_times_, t, side="right")]
     with new_file(predictions) as path:
         out.to_csv(path, index_label=frame.index.name or "row")
+
+
+def _refuse_new_words(fitted: Pipeline, X: pd.DataFrame, words: list[str], table: Path) -> None:
+    encoder = fitted["columns"].named_transformers_["words"]
+    for name, known in zip(words, getattr(encoder, "categories_", ()), strict=True):
+        strange = X.loc[~X[name].isin(list(known)), name]
+        if len(strange):
+            raise InputError(
+                f"{table.name}: the column {name!r} holds {strange.iloc[0]!r}, which the fit has not seen (it saw "
+                f"{some(list(known))}); leave those {len(strange)} rows out, or fit with such rows"
+            )
+    numbers = X.drop(columns=words)
+    bad = [name for name in numbers if not pd.api.types.is_numeric_dtype(numbers[name])]
+    if bad:
+        raise InputError(f"{table.name}: {some(bad)} must be numbers, as in the fit")
 
 
 def _plain(value: Any) -> Any:

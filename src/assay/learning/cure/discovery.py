@@ -20,7 +20,7 @@ from assay.parts.checkpoints import pick_device
 from assay.parts.training import generator
 
 from . import settings
-from .encoders import Residual, made_with, mlp, outputs, principal_basis
+from .encoders import Residual, mlp, outputs, principal_basis, seeded
 from .estimation import estimate_n_classes
 from .labels import Labels, read_labels
 from .network import CURE
@@ -176,40 +176,28 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
         seeds = torch.randint(2**31, (4,), generator=order).tolist()
         scale = self._scale(table)
         rows = _float32(table) if scale is None else scale(table)
-        net = made_with(seeds[0], lambda: self._network(rows, n_known)).to(device)
         draws = torch.Generator(device).manual_seed(seeds[1])
         loop = Loop(self.batch_size, self.lr, order, draws, device, augment, self.verbose)
-
-        history: list[dict[str, Any]] = []
-        if self.encoder == "mlp":
-            history += pretrain(net.encoder, self.dim, rows, loop, self.pretrain_epochs, seeds[2])
-        net.place_known(features_of(net, rows, device), labels.codes)
-        history += train_stage1(net, rows, labels.codes, loop, self.epochs[0])
-        Z = features_of(net, rows, device)
-        scores = None
-        n_classes = self.n_classes
-        if n_classes == "auto":
-            n_classes, scores = n_known, None
-            if (labels.codes < 0).any():
-                n_classes, scores = estimate_n_classes(Z, labels.codes, random_state=seeds[3])
-        net.begin_stage2(Z, n_classes, seeds[3], labels.codes)
-        watch = Watch(labels.codes < 0, self.tol, self.patience)
-        history += train_stage2(net, rows, labels.codes, loop, self.epochs[1], watch)
+        with seeded(seeds[0], device):
+            net = self._network(rows, n_known).to(device)
+            history, scores = self._train(net, rows, labels.codes, loop, seeds[2:])
 
         self._keep(net.cpu().eval(), scale, labels, names, table.shape[1:])
         if scores is not None:
             self.k_scores_ = scores
+        elif hasattr(self, "k_scores_"):
+            del self.k_scores_
         self.history_ = pd.DataFrame(history)
         codes = outputs(self.net_, self.net_, rows, torch.device("cpu")).argmax(dim=1).numpy()
         codes = np.where(labels.codes >= 0, labels.codes, codes)
         self.codes_, self.given_ = codes, labels.codes >= 0
         self.labels_ = self.classes_[codes]
-        empty = np.setdiff1d(np.arange(n_known, n_classes), codes)
+        empty = np.setdiff1d(np.arange(n_known, net.n_classes), codes)
         self.empty_classes_ = self.classes_[empty]
         if len(empty):
             warnings.warn(
-                f"{len(empty)} of {n_classes - n_known} new classes have no row: {self.empty_classes_.tolist()[:5]}; "
-                "n_classes may be too large",
+                f"{len(empty)} of {net.n_classes - n_known} new classes have no row: "
+                f"{self.empty_classes_.tolist()[:5]}; n_classes may be too large",
                 UserWarning,
                 stacklevel=2,
             )
@@ -279,6 +267,25 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
         """(K, dim) prototypes of length 1."""
         self._check_fitted()
         return nn.functional.normalize(self.net_.head.prototypes.detach(), dim=1).numpy()
+
+    def _train(
+        self, net: CURE, rows: Tensor, y: NDArray[np.int64], loop: Loop, seeds: list[int]
+    ) -> tuple[list[dict[str, Any]], pd.DataFrame | None]:
+        """Pre-training, stage 1, the clustering, stage 2; a line a pass, and what the estimate of K tried."""
+        history: list[dict[str, Any]] = []
+        if self.encoder == "mlp":
+            history += pretrain(net.encoder, net.dim, rows, loop, self.pretrain_epochs, seeds[0])
+        net.place_known(features_of(net, rows, loop.device), y)
+        history += train_stage1(net, rows, y, loop, self.epochs[0])
+        Z = features_of(net, rows, loop.device)
+        n_classes, scores = self.n_classes, None
+        if n_classes == "auto":
+            n_classes = net.n_known
+            if (y < 0).any():
+                n_classes, scores = estimate_n_classes(Z, y, random_state=seeds[1])
+        net.begin_stage2(Z, n_classes, seeds[1], y)
+        watch = Watch(y < 0, self.tol, self.patience)
+        return history + train_stage2(net, rows, y, loop, self.epochs[1], watch), scores
 
     def _network(self, rows: Tensor, n_known: int) -> CURE:
         width = rows[0].numel()

@@ -57,10 +57,18 @@ def principal_basis(X: Float[Tensor, "n n_features"], dim: int) -> Float[Tensor,
     return vectors[:, values.argsort(descending=True)[:dim]].to(X.dtype)
 
 
-def made_with(seed: int, make: Callable[[], Made]) -> Made:
-    """What ``make`` makes with torch's generator at ``seed``; afterwards that stands where it stood."""
-    with torch.random.fork_rng(devices=[]):
+@contextmanager
+def seeded(seed: int, device: torch.device | None = None) -> Iterator[None]:
+    """Torch's own generators at ``seed`` inside, for layers' starts and dropout; afterwards as they were."""
+    gpu = [device] if device is not None and device.type == "cuda" else []
+    with torch.random.fork_rng(devices=gpu):
         torch.manual_seed(seed)
+        yield
+
+
+def made_with(seed: int, make: Callable[[], Made]) -> Made:
+    """What ``make`` makes on the CPU with torch's generator at ``seed``."""
+    with seeded(seed):
         return make()
 
 

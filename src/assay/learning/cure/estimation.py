@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 import pandas as pd
@@ -19,7 +19,7 @@ MOST_ROWS, SILHOUETTE_ROWS = 10_000, 2000
 
 STARTS, FOLDS = 2, 3
 TOLERANCE = 0.05
-"""How far below the best accuracy still counts as good: about its noise on a few hundred rows."""
+"""How far below the best still is good: of the accuracy, and as a share of the silhouette. About their noise."""
 
 GRID, AROUND = 12, 2
 """So many K between the least and the largest are tried first, then all that lie so near to the one found."""
@@ -32,8 +32,8 @@ def estimate_n_classes(
 
     Each third of the known classes in turn is treated as unlabelled, for each K the rows are clustered, and the
     accuracy says how well clusters recover the held-out classes. It hardly changes while other classes are merged and
-    falls when these are split. So the answer is the largest K whose accuracy is within 0.05 of the best: first on a
-    grid, then around the one found.
+    falls when these are split. Of the K whose accuracy is within 0.05 of the best, and of those the ones whose clusters
+    have a silhouette within 5 % of the best, it is the largest: first on a grid, then around the one found.
 
     Parameters
     ----------
@@ -48,8 +48,8 @@ def estimate_n_classes(
 
     Returns
     -------
-    K, and a frame of the K tried, in order: ``k``, ``accuracy`` on the held-out classes, and for comparison the mean
-    ``silhouette`` of the clusters.
+    K, and a frame of the K tried, in order: ``k``, ``accuracy`` on the held-out classes and ``silhouette`` of the
+    clusters.
 
     Raises
     ------
@@ -79,20 +79,27 @@ def estimate_n_classes(
     score = _scorer(features, labels, n_known, rng)
     tried: dict[int, tuple[float, float]] = {}
 
-    def largest_good(ks: Iterable[int]) -> int:
+    def best(ks: Iterable[int]) -> int:
         for k in ks:
             if k not in tried:
                 tried[k] = score(k)
-        best = max(accuracy for accuracy, _ in tried.values())
-        return max(k for k, (accuracy, _) in tried.items() if accuracy >= best - TOLERANCE)
+        return chosen(tried)
 
-    found = largest_good(np.unique(np.geomspace(n_known, most, GRID).round().astype(int)).tolist())
-    found = largest_good(range(max(n_known, found - AROUND), min(most, found + AROUND) + 1))
+    found = best(np.unique(np.geomspace(n_known, most, GRID).round().astype(int)).tolist())
+    found = best(range(max(n_known, found - AROUND), min(most, found + AROUND) + 1))
     frame = pd.DataFrame([(k, *tried[k]) for k in sorted(tried)], columns=COLUMNS)
     return found, frame
 
 
 COLUMNS = ["k", "accuracy", "silhouette"]
+
+
+def chosen(tried: Mapping[int, tuple[float, float]]) -> int:
+    """Of K with (accuracy, silhouette), the largest that is good in both."""
+    top = max(accuracy for accuracy, _ in tried.values())
+    good = {k: silhouette for k, (accuracy, silhouette) in tried.items() if accuracy >= top - TOLERANCE}
+    apart = max(good.values())
+    return max(k for k, silhouette in good.items() if silhouette >= apart - TOLERANCE * abs(apart))
 
 
 def _scorer(

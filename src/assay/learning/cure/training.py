@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from assay.numerics.contrastive import info_nce
 from assay.parts.training import minibatches, progress
 
-from .encoders import evaluating, made_with, outputs
+from .encoders import made_with, outputs
 from .network import CURE, TEACHER_RAMP
 from .views import Augment, checked_view
 
@@ -179,6 +179,3 @@ def _pass(
 def features_of(net: CURE, X: Tensor, device: torch.device) -> NDArray[np.float32]:
     """Unit features (n, dim) of all rows in evaluation mode."""
     return outputs(net, net.features, X, device).numpy()
-
-
-__all__ = ["Loop", "Watch", "evaluating", "features_of", "pretrain", "train_stage1", "train_stage2"]

@@ -60,11 +60,9 @@ def view_by_name(augment: str | Augment, ndim: int) -> Augment:
     """The function that makes views of a batch with ``ndim`` axes."""
     if callable(augment):
         return augment
-    if augment == "auto":
-        return tabular_view if ndim == 2 else image_view
-    if augment == "tabular" and ndim == 2:
+    if augment in ("auto", "tabular") and ndim == 2:
         return tabular_view
-    if augment == "image" and ndim in (3, 4):
+    if augment in ("auto", "image") and ndim in (3, 4):
         return image_view
     raise InputError(
         "augment must be 'auto', 'tabular' for X with 2 axes, 'image' for X with 3 or 4, or a function, "

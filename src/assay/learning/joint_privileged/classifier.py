@@ -214,7 +214,9 @@ class CoupledClassifier(ClassifierMixin, Coupled):
         self.classes_ = np.unique(labels[weight[labelled] > 0])
         K = len(self.classes_)
         if K < 2:
-            raise InputError(f"y has labels of one class only, {self.classes_[0]!r}; at least 2 classes are needed")
+            raise InputError(
+                f"y has labels of one class only, {str(self.classes_[0])!r}; at least 2 classes are needed"
+            )
         # A class that has weight 0 everywhere is no class; its rows are dropped later.
         number = np.zeros(n, dtype=np.int64)
         known = np.searchsorted(self.classes_, labels)

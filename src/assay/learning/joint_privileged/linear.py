@@ -79,13 +79,13 @@ class Basis:
     turn: FloatArray | None
 
     @classmethod
-    def of(cls, X: FloatArray) -> Basis:
-        """Of the columns of X (n, d)."""
-        turn = None
-        if X.shape[1] > len(X):
-            turn, upper = qr(X.T, mode="economic")
-            X = upper.T
-        return cls(np.hstack([np.ones((len(X), 1)), X]), turn)
+    def of(cls, columns: FloatArray) -> Basis:
+        """Of a column of ones and others, (n, 1 + d)."""
+        n, d = len(columns), columns.shape[1] - 1
+        if d <= n:
+            return cls(columns, None)
+        turn, upper = qr(columns[:, 1:].T, mode="economic")
+        return cls(np.hstack([columns[:, :1], upper.T]), turn)
 
     def back(self, coef: FloatArray) -> FloatArray:
         """From (…, 1 + r, k) to (…, 1 + d, k)."""
@@ -112,7 +112,11 @@ class LinearFits:
 
 
 class LinearData:
-    """The training rows as standardised columns, which every linear solver starts from."""
+    """The training rows as standardised columns, which every linear solver starts from.
+
+    There is one table in memory: a column of ones, the inputs, the privileged columns. Views of it are X (n, p), Z (n, q),
+    and ``ones_x`` and ``ones_z`` with the ones.
+    """
 
     def __init__(self, data: Training, standardize: bool) -> None:
         weight, has_w = data.weight, data.has_w
@@ -124,11 +128,13 @@ class LinearData:
             *(np.concatenate([getattr(s, n) for s in (self.scale_x, scale_w)]) for n in ("mean", "sd", "varies"))
         )
         self.p, self.q = int(self.scale_x.varies.sum()), int(self.scale_z.varies.sum())
-        self.Z = np.empty((len(W), self.q))
-        self.Z[:, : self.p] = self.scale_x.apply(data.X)
+        self.ones_z = np.empty((len(W), 1 + self.q))
+        self.ones_z[:, 0] = 1.0
+        self.ones_x, self.Z = self.ones_z[:, : 1 + self.p], self.ones_z[:, 1:]
+        self.X = self.Z[:, : self.p]
+        self.X[:] = self.scale_x.apply(data.X)
         self.Z[:, self.p :] = scale_w.apply(W)
         self.Z[~has_w, self.p :] = 0.0
-        self.X = self.Z[:, : self.p]  # the same memory
         if not np.isfinite(self.Z).all():
             raise InputError("X or W has values so large that their differences leave the range of float64")
         self.y, self.weight, self.label_weight = data.y, data.weight, data.label_weight
@@ -145,7 +151,7 @@ class RidgeGrid:
     def __init__(self, data: LinearData, grid: Sequence[Point], descend: tuple[int, float] | None = None) -> None:
         self.grid, self.descend = list(grid), descend
         self.data = data
-        self.basis_x, self.basis_z = Basis.of(data.X), Basis.of(data.Z)
+        self.basis_x, self.basis_z = Basis.of(data.ones_x), Basis.of(data.ones_z)
         self.labels = self._moments(data.labelled)
         self.others = self._moments(~data.labelled)
 

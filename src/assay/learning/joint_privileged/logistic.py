@@ -39,7 +39,7 @@ class LogisticGrid:
 
     def __init__(self, data: LinearData, grid: Sequence[Point]) -> None:
         self.grid, self.data = list(grid), data
-        self.basis_x, self.basis_z = Basis.of(data.X), Basis.of(data.Z)
+        self.basis_x, self.basis_z = Basis.of(data.ones_x), Basis.of(data.ones_z)
         self.bound = 0.25 if data.y.shape[1] == 1 else 0.5
         self.labels = self._moments(data.labelled, data.label_weight)
         self.others = self._moments(~data.labelled, data.weight)

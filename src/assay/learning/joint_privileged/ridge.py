@@ -52,14 +52,14 @@ class Moments:
     @classmethod
     def of(cls, X: FloatArray, Z: FloatArray, y: FloatArray, weight: FloatArray, has_w: NDArray[np.bool_]) -> Moments:
         """Of rows X (n, p) and Z (n, q), both with a leading column of ones, targets y (n, k) and weights (n,)."""
-        root = np.sqrt(weight)[:, None]
-        Xs, ys = root * X, root * y
+        even = bool((weight == 1).all())  # then nothing has to be copied
+        Xs, Zs, ys = (T if even else T * np.sqrt(weight)[:, None] for T in (X, Z, y))
         if has_w.all():
-            Xw, Zw, yw = Xs, root * Z, ys
+            Xw, yw = Xs, ys
         else:
-            Xw, Zw, yw = Xs[has_w], root[has_w] * Z[has_w], ys[has_w]
+            Xw, Zs, yw = Xs[has_w], Zs[has_w], ys[has_w]
         xx = Xs.T @ Xs
-        return cls(xx, xx if Xw is Xs else Xw.T @ Xw, Xw.T @ Zw, Zw.T @ Zw, Xs.T @ ys, Zw.T @ yw)
+        return cls(xx, xx if Xw is Xs else Xw.T @ Xw, Xw.T @ Zs, Zs.T @ Zs, Xs.T @ ys, Zs.T @ yw)
 
     def __sub__(self, other: Moments) -> Moments:
         return Moments(*(a - b for a, b in zip(self._parts(), other._parts(), strict=True)))

@@ -42,6 +42,8 @@ def run(
     """Learn from rows in bags and the bags' proportions; write the model, and classify other rows."""
     if (predict is None) != (pred_out is None):
         raise InputError("--predict and --pred-out must be given together")
+    if out.exists() and not overwrite and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"--out {out} is there and not an empty folder; give another, or --overwrite")
     frame = read_frame(rows, text=(bag,))
     columns_named(frame, rows, bag, *(ignore or []))
     X = numbers(frame.drop(columns=[bag, *(ignore or [])]), rows)
