@@ -1,6 +1,6 @@
 """Speed and memory of coupled training against a two-stage grid search: ``python benchmarks/joint_privileged.py``.
 
-One process, one thread, the contenders in turns, medians of the runs. The ratios count; seconds are the machine's.
+One process, one thread, the contenders in turns, medians of CPU seconds. The ratios count; seconds are the machine's.
 """
 
 from __future__ import annotations
@@ -67,14 +67,14 @@ def synthetic(n: int, m: int, p: int, k: int) -> Table:
 
 
 def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median seconds of each contender, run in turns so that a slow spell hits all."""
+    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
     times: dict[str, list[float]] = {name: [] for name in contenders}
     for turn in range(runs + 1):
         for name, work in contenders.items():
-            start = time.perf_counter()
+            start = time.process_time()
             work()
             if turn:  # The first turn warms up.
-                times[name].append(time.perf_counter() - start)
+                times[name].append(time.process_time() - start)
     return {name: float(np.median(t)) for name, t in times.items()}
 
 

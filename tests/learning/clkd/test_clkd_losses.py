@@ -86,6 +86,7 @@ def test_half_precision_and_large_scores():
         ({"risk": torch.full((40,), float("nan"))}, "risk has NaN"),
         ({"teacher_risk": torch.zeros(10)}, "teacher_risk has 10 rows and risk has 40"),
         ({"teacher_risk": torch.full((40,), float("inf"))}, "teacher_risk has NaN or infinity"),
+        ({"teacher_risk": torch.zeros(40, 0)}, "teacher_risk must have at least one column"),
         ({"eta": -1.0}, "eta must be"),
         ({"components": Components(np.zeros((0, 2), dtype=np.int64), np.zeros(0))}, "at least one set"),
         ({"components": Components(np.array([[-1, 2]]), np.ones(1))}, "with the case first"),
@@ -189,7 +190,7 @@ def test_many_components_are_dealt_into_batches(monkeypatch):
         (lambda p: nn.Sequential(nn.Linear(p, 2), nn.Bilinear(2, 2, 1)), "student cannot score"),
         (lambda p: nn.LSTM(p, 1), "student must give a tensor of scores, got tuple"),
         (lambda p: nn.Identity(), "has no parameters"),
-        (lambda p: nn.Sequential(nn.Linear(p, 1), Logarithm()), "student gives scores that are NaN"),
+        (lambda p: nn.Sequential(nn.Linear(p, 1), Logarithm()), "student gives no finite scores, at eta=0"),
         (lambda p: 1 / 0, "makes no module: ZeroDivisionError"),
     ],
 )

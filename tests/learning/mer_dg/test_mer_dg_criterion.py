@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 import pytest
 import torch
 
@@ -76,6 +77,12 @@ def test_lam_zero_computes_nothing():
     assert not value.requires_grad
 
 
+def test_numpys_numbers_are_numbers():
+    loss = MERLoss(np.float32(0.5), project=(np.int64(8), np.int32(5)), dims={"a": np.int64(4)})
+    assert float(MERLoss(np.float32(0.5))(A)) == pytest.approx(0.5 * float(mer_loss(A)))
+    assert loss.heads[0][2].out_features == 5
+
+
 def test_lam_can_be_changed_between_steps():
     loss = MERLoss(lam=0.0)
     loss.lam = 0.2
@@ -108,6 +115,8 @@ def test_projection_heads_are_learnt_along():
         ({"a": [[1.0]]}, None, "'a' must be a torch tensor"),
         ({}, None, "empty"),
         ("ab", None, "tensor, a sequence or a mapping"),
+        ([A], torch.ones((1, 20), dtype=torch.bool), "present must be a sequence"),
+        ({"a": A}, {"a": "yes"}, r"present\['a'\] must be truth values, got str"),
         ({"a": A}, {"b": torch.ones(20, dtype=torch.bool)}, "present names 'b'"),
         ({"a": A}, {"a": torch.ones(19, dtype=torch.bool)}, r"present\['a'\] must be 20 truth values"),
         ({"a": A}, {"a": torch.ones(20)}, r"present\['a'\] must be 20 truth values"),
@@ -129,6 +138,7 @@ def test_bad_input_names_the_modality(features_, present, message):
         ({"reduction": "max"}, "reduction"),
         ({"project": (4, 2)}, "dims"),
         ({"dims": {"a": 4}}, "project"),
+        ({"project": 8, "dims": {"a": 4}}, "project"),
         ({"project": (4, 0), "dims": {"a": 4}}, "positive whole numbers"),
     ],
 )

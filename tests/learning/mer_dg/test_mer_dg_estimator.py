@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from scipy import sparse
 from sklearn.base import clone, is_classifier
 from sklearn.exceptions import NotFittedError
 from torch import nn
@@ -331,7 +332,16 @@ def test_files(tmp_path):
         MultimodalDGClassifier.load(tmp_path / "other")
 
 
-@pytest.mark.parametrize("y", [np.arange(90) % 3, (np.arange(90) % 2).astype(bool), np.arange(90) % 2 * 1.0])
+@pytest.mark.parametrize(
+    "y",
+    [
+        np.arange(90) % 3,
+        (np.arange(90) % 2).astype(bool),
+        np.arange(90) % 2 * 1.0,
+        (np.arange(90) % 2).astype(object),
+        pd.array(np.arange(90) % 2, dtype="Int64"),
+    ],
+)
 def test_files_keep_the_classes_type(tmp_path, y):
     model = small(epochs=1).fit(X, y, PERSON)
     back = MultimodalDGClassifier.load(model.save(tmp_path / "model"))
@@ -365,6 +375,68 @@ def test_frames_lists_tensors_and_pandas_labels():
             np.testing.assert_array_equal(small().fit(given_X, y, list(PERSON)).predict_proba(given_X), usual)
     with pytest.raises(ValueError, match="y and X have different indexes"):
         small().fit(frames, pd.Series(Y, index=np.arange(90)[::-1]), PERSON)
+
+
+def test_gaps_of_every_kind_are_absent_rows_and_columns_of_every_kind_numbers():
+    gone = np.arange(90) % 5 == 0
+    usual = X | {"gyr": np.where(gone[:, None], np.nan, X["gyr"])}
+    expected = small().fit(usual, Y, PERSON).predict_proba(usual)
+    nullable = pd.DataFrame(X["gyr"]).astype("Float64")
+    nullable[gone] = pd.NA
+    objects = np.where(gone[:, None], None, X["gyr"].astype(object))
+    masked = np.ma.masked_array(X["gyr"], mask=np.repeat(gone[:, None], 4, axis=1))
+    for gyr in (nullable, objects, masked, np.asfortranarray(usual["gyr"])):
+        given_X = X | {"gyr": gyr}
+        np.testing.assert_array_equal(small().fit(given_X, Y, PERSON).predict_proba(given_X), expected)
+    half = {name: torch.from_numpy(rows).bfloat16() for name, rows in X.items()}
+    wide = {name: rows.float().numpy() for name, rows in half.items()}
+    np.testing.assert_array_equal(
+        small().fit(half, Y, PERSON).predict_proba(half), small().fit(wide, Y, PERSON).predict_proba(wide)
+    )
+    mixed = pd.DataFrame(
+        {
+            "a": pd.array(np.arange(90) % 4, dtype="Int64"),
+            "b": pd.Categorical(np.arange(90) % 3 * 1.5),
+            "c": Y == "bend",
+        }
+    )
+    mixed.columns = ["same", "same", "other"]
+    assert small(epochs=12).fit({"m": mixed}, Y, PERSON).score({"m": mixed}, Y) > 0.6
+
+
+def test_frames_in_different_orders_are_refused():
+    acc, gyr = (pd.DataFrame(X[name]) for name in ("acc", "gyr"))
+    with pytest.raises(ValueError, match=r"X\['acc'\] and X\['gyr'\] have different indexes"):
+        small().fit({"acc": acc, "gyr": gyr[::-1]}, Y, PERSON)
+    with pytest.raises(ValueError, match="y and X have different indexes"):
+        small().fit({"acc": X["acc"], "gyr": gyr[::-1]}, pd.Series(Y), PERSON)
+
+
+@pytest.mark.parametrize(
+    ("gyr", "message"),
+    [
+        (sparse.csr_matrix(X["gyr"]), r"X\['gyr'\] is sparse"),
+        ([[1.0], [1.0, 2.0]] * 45, r"X\['gyr'\] is no array of real numbers"),
+        (
+            X["gyr"].round(2).astype(str).astype(object),
+            r"X\['gyr'\] must hold real numbers, and holds values of type str",
+        ),
+        (pd.DataFrame({"a": X["gyr"][:, 0], "t": pd.date_range("2020", periods=90)}), r"X\['gyr'\].*Timestamp"),
+    ],
+)
+def test_tables_that_are_no_numbers(gyr, message):
+    with pytest.raises((ValueError, TypeError), match=message):
+        small().fit(X | {"gyr": gyr}, Y, PERSON)
+    with pytest.raises(TypeError, match="present must be a mapping"):
+        small().fit(X, Y, PERSON, present=np.ones(90, dtype=bool))
+
+
+def test_numpys_numbers_as_parameters_are_kept_in_files(tmp_path):
+    options = {"hidden": np.int64(8), "lam": np.float32(0.1), "project": (np.int64(4), np.int64(3))}
+    model = small(**options, lams=np.array([0.0, 0.1])).fit(X, Y, PERSON)
+    back = MultimodalDGClassifier.load(model.save(tmp_path / "model"))
+    assert (back.hidden, back.project, back.lams) == (8, (4, 3), (0.0, 0.1))
+    np.testing.assert_array_equal(back.predict_proba(X), model.predict_proba(X))
 
 
 def with_(name, rows, **changes):
@@ -431,6 +503,8 @@ def test_other_data_at_predict_is_refused(change, message):
         ({"lam": -1.0}, "lam"),
         ({"lam": "best"}, "lam must be 'auto'"),
         ({"lam": "auto", "lams": ()}, "lams"),
+        ({"lam": "auto", "lams": 0.3}, "lams"),
+        ({"lam": "auto", "lams": "ab"}, "lams"),
         ({"lam": "auto", "lams": (0.1, -1)}, "lams"),
         ({"epochs": 0}, "epochs"),
         ({"batch_size": 2.5}, "batch_size"),
@@ -448,13 +522,19 @@ def test_other_data_at_predict_is_refused(change, message):
         ({"patience": 0}, "patience"),
         ({"class_weight": "even"}, "class_weight"),
         ({"class_weight": {"bend": -1.0}}, "class_weight"),
+        ({"class_weight": {"bent": 1.0}}, "class_weight names 'bent'"),
+        ({"base_loss": lambda logits, targets: 1.0}, "base_loss must return"),
+        ({"base_loss": lambda logits, targets: logits.sum(dim=1)}, "base_loss must return"),
+        ({"device": 3.5}, "device"),
         ({"base_loss": "mse"}, "base_loss"),
         ({"device": "tpu9"}, "device"),
         ({"encoders": "transformer"}, "encoder"),
         ({"encoders": "cnn1d"}, "cnn1d"),
         ({"encoders": {"acc": "mlp"}}, "encoders must name"),
         ({"project": (8,)}, "project"),
-        ({"random_state": "x"}, "seed"),
+        ({"project": 8}, "project"),
+        ({"random_state": "x"}, "random_state"),
+        ({"random_state": -1}, "random_state"),
     ],
 )
 def test_bad_parameters_are_refused_by_name(parameters, message):
@@ -465,6 +545,10 @@ def test_bad_parameters_are_refused_by_name(parameters, message):
 def test_training_that_diverges_says_so():
     with pytest.raises(ValueError, match=r"diverged.*lower lr|too large|holds NaN"):
         small(lr=1e30, epochs=5).fit(X, Y, PERSON)
+    # One step, after which nobody looks at the loss.
+    last = small(lr=1e30, epochs=1, batch_size=1000).fit(X, Y, PERSON)
+    with pytest.raises(ValueError, match="no finite numbers: its training diverged"):
+        last.predict_proba(X)
 
 
 KINDS = ("normal", "constant", "tiny", "huge", "int", "bool", "float32", "absent rows", "copies", "one hot")

@@ -58,6 +58,7 @@ def test_names_that_torch_would_refuse():
         ({"n_classes": 1}, "n_classes"),
         ({"hidden": 0}, "hidden"),
         ({"dropout": 1.0}, "dropout"),
+        ({"dropout": "x"}, "dropout"),
         ({"dims": {"a": 0}}, "dims"),
         ({"dims": {"b": 2}}, "same modalities"),
         ({"encoders": {}}, "same modalities"),
@@ -77,6 +78,12 @@ def test_bad_input():
         net({})
     with pytest.raises(ValueError, match="same number of rows"):
         net({"acc": inputs["acc"], "gyr": inputs["gyr"][:2]})
+    wrong = FusionClassifier({"acc": nn.Linear(6, 3)}, {"acc": 2}, 4)
+    with pytest.raises(ValueError, match=r"'acc' must give \(rows, 2\) by dims, it gave \(5, 3\)"):
+        wrong({"acc": inputs["acc"]})
+    normed = FusionClassifier({"acc": nn.Sequential(nn.Linear(6, 2), nn.BatchNorm1d(2))}, {"acc": 2}, 4)
+    with pytest.raises(ValueError, match="the encoder of 'acc' refuses its rows: Expected more than 1 value"):
+        normed({"acc": inputs["acc"][:1]})
 
 
 @pytest.mark.parametrize(

@@ -228,7 +228,13 @@ def test_rankme_is_the_shannon_rank_of_singular_values():
     share = singular / singular.sum()
     assert rankme(z) == pytest.approx(np.exp(-(share * np.log(share)).sum()), rel=1e-6)
     assert rankme(z.float().requires_grad_()) == pytest.approx(rankme(z.numpy()), rel=1e-5)
-    for bad, message in ((np.zeros(3), "matrix"), (np.full((2, 2), np.nan), "NaN"), (np.zeros((0, 2)), "matrix")):
+    for bad, message in (
+        (np.zeros(3), "matrix"),
+        (np.full((2, 2), np.nan), "NaN"),
+        (np.zeros((0, 2)), "matrix"),
+        ([["a"]], "real"),
+        ([[1j]], "real"),
+    ):
         with pytest.raises(ValueError, match=message):
             rankme(bad)
 

@@ -300,6 +300,10 @@ def test_bad_use_is_refused():
         FeatureTap(model, {})
     with pytest.raises(TypeError, match="model must be"):
         FeatureTap("model", MODULES)
+    with pytest.raises(TypeError, match="loss must be"):
+        FeatureTap(model, MODULES, loss=0.1)
+    with pytest.raises(TypeError, match="the module of 'video' must be"):
+        FeatureTap(model, {"video": 3})
     # A refused tap leaves no hook.
     assert all(not m._forward_hooks and not m._forward_pre_hooks for m in model.modules())
     tap = FeatureTap(model, MODULES)

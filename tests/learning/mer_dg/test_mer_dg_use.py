@@ -91,6 +91,8 @@ def test_bad_files(tmp_path):
     run(path, *NAMES, "--out", tmp_path / "full", refused="not empty")
     (tmp_path / "text.npz").write_text("a,b")
     run(tmp_path / "text.npz", *NAMES, "--out", tmp_path / "model", refused="text.npz")
+    (tmp_path / "text.csv").write_text("a,b")
+    run(tmp_path / "text.csv", *NAMES, "--out", tmp_path / "model", refused="text.csv is no .npz file: write one with")
     run(path, "--model", tmp_path / "none", "--out", tmp_path / "c.csv", refused="no folder")
     run(path, *NAMES, "--epochs", 1, "--lam", "0", "--out", tmp_path / "model")
     np.savez(tmp_path / "other.npz", video=np.zeros((3, 2)))

@@ -125,6 +125,8 @@ def _scores(values: Tensor, name: str) -> Tensor:
     if not isinstance(values, Tensor) or not values.is_floating_point() or values.ndim not in (1, 2):
         what = f"{tuple(values.shape)} of {values.dtype}" if isinstance(values, Tensor) else type(values).__name__
         raise InputError(f"{name} must be a tensor of floats (n,) or (n, k), got {what}")
+    if values.ndim == 2 and values.shape[1] == 0:
+        raise InputError(f"{name} must have at least one column, got shape {tuple(values.shape)}")
     if not torch.isfinite(values).all():
         raise InputError(f"{name} has NaN or infinity in it")
     values = values[:, None] if values.ndim == 1 else values

@@ -75,8 +75,6 @@ def fit_networks(
                 took = _train(network, Z, data, train, kept, out, eta, alpha, np.random.default_rng(seed))
             epochs = max(epochs, took)
             risk = network_scores(network, data.Z)
-            if not np.isfinite(risk).all():
-                raise InputError(f"student gives scores that are NaN or infinite, at eta={eta:g} and alpha={alpha:g}")
             losses[i, j] = grid.loss(out, risk)
             concordant, comparable = data.problem.concordant(units, risk)
             cindex[i, j] = concordant / comparable if comparable else 0.5
@@ -139,6 +137,8 @@ def _train(
         held = grid.loss(out, network_scores(network, data.Z))
         if stopping.step(held, network):
             break
+    if not math.isfinite(stopping.best):
+        raise InputError(f"student gives no finite scores, at eta={eta:g} and alpha={alpha:g}")
     stopping.restore(network)
     return stopping.steps
 

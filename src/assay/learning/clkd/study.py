@@ -258,14 +258,14 @@ def own(paths: Mapping[str, Path]) -> Study:
             f"{path.name} has {n} rows and {events} events; this study needs at least {LEAST_ROWS} and {LEAST_EVENTS}: "
             "two thirds of them are the study, one third is test"
         )
-    others = {
-        "internal": "clkd beats your study alone",
+    others: dict[str | tuple[str, ...], str] = {
+        ALONE: "clkd beats your study alone",  # averaged too, or averaging might be all of the gain
         "teacher": "clkd beats the teacher alone on your rows",
         "stack": "clkd beats the score as one more column on your rows",
         "offset": "clkd beats the score as an offset on your rows",
         "blend": "clkd beats the mean of the two scores on your rows",
     }
-    names = {"clkd", "clkd-cv", "internal-averaged", *others}
+    names = {"clkd", "clkd-cv", *ALONE, "teacher", "stack", "offset", "blend"}
     return Study(
         name="clkd",
         tasks=(

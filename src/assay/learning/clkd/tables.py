@@ -32,14 +32,15 @@ def features(estimator: BaseEstimator, X: Any, *, reset: bool) -> FloatArray:
         if any(isinstance(dtype, pd.api.extensions.ExtensionDtype) for dtype in X.dtypes):
             missing = X.isna().any()
             _refuse_missing(list(missing.index[missing]), int(X.isna().any(axis=1).sum()), len(X))
-    elif np.iscomplexobj(X):
-        raise InputError("X must be real numbers. Complex data not supported")
     try:
         array = validate_data(estimator, X, dtype=np.float64, ensure_all_finite=False, reset=reset)
     except ValueError as error:
-        if "could not convert" not in str(error):
-            raise
-        raise InputError(f"X must be numbers: {one_line(error)}; encode words first") from None
+        # These two would not name X, or would print all of it.
+        if "could not convert" in str(error):
+            raise InputError(f"X must be numbers: {one_line(error)}; encode words first") from None
+        if "Complex data" in str(error):
+            raise InputError("X must be real numbers. Complex data not supported") from None
+        raise
     names = getattr(estimator, "feature_names_in_", range(array.shape[1]))
     bad = ~np.isfinite(array)
     if bad.any():

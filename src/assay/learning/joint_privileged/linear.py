@@ -114,7 +114,7 @@ class LinearFits:
 class LinearData:
     """The training rows as standardised columns, which every linear solver starts from.
 
-    There is one table in memory: a column of ones, the inputs, the privileged columns. Views of it are X (n, p), Z (n, q),
+    One table is in memory: a column of ones, the inputs, the privileged columns. Views of it are X (n, p), Z (n, q),
     and ``ones_x`` and ``ones_z`` with the ones.
     """
 

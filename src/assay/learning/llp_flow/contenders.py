@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import torch
 from jaxtyping import Float
@@ -153,5 +151,3 @@ def mean_map(X: FloatArray, bags: NDArray[np.int64], proportions: FloatArray, X_
     prior = np.log(np.maximum((sizes / sizes.sum()) @ proportions, 1e-12))
     return special.softmax(score + prior, axis=1)
 
-
-Contender = Callable[..., FloatArray]

@@ -13,7 +13,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from sklearn.utils.validation import check_is_fitted
 from torch import Tensor, nn
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 from assay.parts import net_files
 from assay.parts.checkpoints import pick_device
 
@@ -215,7 +215,12 @@ class LLPFlowClassifier(ClassifierMixin, BaseEstimator):
             whole = BagData.sort(X_here, own.index, own.proportions)
             data, held = _hold_out(whole, share, hold)
             weight = None if weights is None else torch.as_tensor(weights, dtype=torch.float32, device=device)
-            flow, history = fit_network(self.network_, data, plan, order, random, held, weight)
+            try:
+                flow, history = fit_network(self.network_, data, plan, order, random, held, weight)
+                report = self._describe(own, whole)
+            except BaseException:  # half a fit must not answer
+                del self.network_, self.standardise_
+                raise
         self.network_.eval()
         for name in ("anchors_", "anchor_labels_"):
             self.__dict__.pop(name, None)  # of an earlier fit
@@ -241,6 +246,8 @@ class LLPFlowClassifier(ClassifierMixin, BaseEstimator):
 
     def _describe(self, own: Bags, data: BagData) -> dict[str, Any]:
         predicted = in_pieces(self.network_, data.X).softmax(dim=1).double()
+        if not predicted.isfinite().all():
+            raise InputError("X has rows for which the encoder gives NaN or infinity")
         index, classes = data.index(), len(own.classes)
         means = bag_means(predicted, index, len(own.ids)).cpu().numpy()
         hard = torch.nn.functional.one_hot(predicted.argmax(dim=1), classes).double()
@@ -339,14 +346,16 @@ class LLPFlowClassifier(ClassifierMixin, BaseEstimator):
         state, tensors = net_files.load(folder, KIND)
         try:
             return cls._from(state, tensors, pick_device(device))
-        except (KeyError, TypeError, RuntimeError, AttributeError, IndexError) as error:
-            raise InputError(f"{folder} is damaged: {error}") from None
+        except (KeyError, TypeError, RuntimeError, AttributeError, IndexError, ValueError) as error:
+            raise InputError(f"{folder} is damaged: {one_line(error, 200)}") from None
 
     @classmethod
     def _from(cls, state: dict[str, Any], tensors: dict[str, Tensor], device: torch.device) -> Self:
         parameters = {name: tuple(v) if isinstance(v, list) else v for name, v in state["parameters"].items()}
         self = cls(**parameters)
-        self.classes_ = np.asarray(state["classes"])
+        classes = np.asarray(state["classes"])
+        same = classes.tolist() == state["classes"]  # numbers and words together would all become words
+        self.classes_ = classes if same else np.array(state["classes"], dtype=object)
         self.n_features_in_ = int(state["columns"])
         if state["names"] is not None:
             self.feature_names_in_ = np.asarray(state["names"], dtype=object)
@@ -380,7 +389,10 @@ class LLPFlowClassifier(ClassifierMixin, BaseEstimator):
         check_width(self, X, rows)
         device = next(self.network_.parameters()).device
         pieces = torch.as_tensor(rows).split(ROWS_AT_ONCE)
-        return torch.cat([in_pieces(module, self.standardise_(piece.to(device))).double().cpu() for piece in pieces])
+        out = torch.cat([in_pieces(module, self.standardise_(piece.to(device))).double().cpu() for piece in pieces])
+        if not out.isfinite().all():
+            raise InputError("X has rows for which the encoder gives NaN or infinity")
+        return out
 
 
 def _hold_out(data: BagData, share: float, random: np.random.Generator) -> tuple[BagData, BagData | None]:

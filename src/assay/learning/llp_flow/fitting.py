@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from assay.errors import InputError
 from assay.parts.training import EarlyStopping, progress
 
 from .flow import AnchorFlow
@@ -129,6 +130,8 @@ def run_flow(
     shape = data.X.shape[1:]
     logits = in_pieces(network, data.X)
     Z = (data.X.flatten(1) if plan.space == "input" else in_pieces(network.encoder, data.X)).double().cpu().numpy()
+    if not np.isfinite(Z).all() or not bool(logits.isfinite().all()):
+        raise InputError("X has rows for which the encoder gives NaN or infinity")
     proportions = data.proportions.double().cpu().numpy()
     proportions /= proportions.sum(axis=1, keepdims=True)  # float32 sums to 1 only about
     if flow is None:
@@ -181,6 +184,8 @@ def anchor_loss(
     def extra() -> Tensor:
         anchors, labels = flow.draw(ANCHORS_A_STEP)
         logits = network(anchors.reshape(-1, *shape)) if plan.space == "input" else network.head(anchors)
+        if class_weight is not None and not class_weight[labels].any():  # their mean would be 0 / 0
+            return 0.0 * logits.sum()
         return plan.lam_anchor * torch.nn.functional.cross_entropy(logits, labels, weight=class_weight)
 
     return extra

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -11,9 +12,9 @@ from jaxtyping import Float
 from numpy.typing import NDArray
 from torch import Tensor
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 
-from .transport import plan_and_gradient
+from .transport import plan_and_gradient, whole_labels
 
 FloatArray = NDArray[np.float64]
 
@@ -63,8 +64,11 @@ class AnchorFlow:
         random_state: int | np.random.Generator | None = None,
     ) -> None:
         for name, value in (("n_classes", n_classes), ("per_class", per_class), ("dim", dim)):
-            if value < 1:
-                raise InputError(f"{name} must be at least 1, got {value}")
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        for name, number in (("lr", lr), ("class_term", class_term), ("label_cost", label_cost)):
+            if isinstance(number, bool) or not isinstance(number, Real) or not 0 <= number < np.inf:
+                raise InputError(f"{name} must be a finite number, not negative, got {number!r}")
         self.lr, self.class_term, self.label_cost = lr, class_term, label_cost
         self.per_class = per_class
         self._labels = np.repeat(np.arange(n_classes), per_class)
@@ -90,9 +94,9 @@ class AnchorFlow:
         """
         rows, p = _array(Z), _array(probs)
         classes = len(self._labels) // self.per_class
-        if rows.ndim != 2 or rows.shape[1] != self.anchors.shape[1] or p.shape != (len(rows), classes):
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.anchors.shape[1] or p.shape != (len(rows), classes):
             raise InputError(
-                f"Z must be (n, {self.anchors.shape[1]}) and probs (n, {classes}), got {rows.shape} and {p.shape}"
+                f"Z must be (n ≥ 1, {self.anchors.shape[1]}) and probs (n, {classes}), got {rows.shape} and {p.shape}"
             )
         if not np.isfinite(rows).all() or not np.isfinite(p).all() or (p < 0).any():
             raise InputError("Z and probs must be finite, and probs not negative")
@@ -114,7 +118,7 @@ class AnchorFlow:
             As in :meth:`init_from`.
         """
         rows = _array(Z)
-        if rows.ndim != 2 or rows.shape[1] != self.anchors.shape[1] or not np.isfinite(rows).all():
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != self.anchors.shape[1] or not np.isfinite(rows).all():
             raise InputError(f"Z must be finite and (n, {self.anchors.shape[1]}), got {rows.shape}")
         cloud = rows.mean(axis=0) + 2 * _spread(rows) * self.random.standard_normal(self.anchors.shape)
         return self._place(cloud, rows, present)
@@ -122,6 +126,10 @@ class AnchorFlow:
     def _place(self, points: FloatArray, rows: FloatArray, present: NDArray[np.bool_] | None) -> AnchorFlow:
         self.anchors = torch.as_tensor(points, dtype=torch.float32, device=self.labels.device)
         if present is not None:
+            present = np.asarray(present)
+            classes = len(self._labels) // self.per_class
+            if present.shape != (classes,) or present.dtype.kind != "b" or not present.any():
+                raise InputError(f"present must be {classes} times true or false, and true for some class")
             self._usable = np.flatnonzero(present[self._labels])
             self._moving = torch.as_tensor(present[self._labels], device=self.labels.device).float()[:, None]
         self.restart(rows)
@@ -152,11 +160,19 @@ class AnchorFlow:
         -------
         dict
             ``transport``: the cost of the plan in units of s²; ``class``: the cross-entropy at the anchors.
+
+        Raises
+        ------
+        InputError
+            For rows, shares, classes or logits that do not fit or are not finite, and for a step that is so large that
+            the anchors are no longer finite.
         """
-        weights = np.asarray(proportion, dtype=np.float64)[self._labels] / self.per_class
+        rows, pi = _array(Z_bag), _array(proportion)
+        predicted = None if z_labels is None else whole_labels("z_labels", z_labels)
+        self._check(rows, pi, predicted)
         points = self.anchors.detach().cpu().numpy().astype(np.float64)
         cost, pull = plan_and_gradient(
-            _array(Z_bag), points, self._labels, weights, self.label_cost, z_labels, self.scale
+            rows, points, self._labels, pi[self._labels] / self.per_class, self.label_cost, predicted, self.scale
         )
         gradient = torch.as_tensor(pull, dtype=torch.float32, device=self.anchors.device)
         said = 0.0
@@ -168,13 +184,33 @@ class AnchorFlow:
         self.anchors.grad = gradient * self._moving * self.scale
         self._optimiser.step()
         self.anchors.grad = None
+        if not bool(self.anchors.isfinite().all()):
+            raise InputError(
+                f"the flow's lr={self.lr:g} (flow_lr) or class_term={self.class_term:g} is too large: the anchors are "
+                "no longer finite"
+            )
         return {"transport": cost, "class": said}
+
+    def _check(self, rows: FloatArray, pi: FloatArray, predicted: NDArray[np.int64] | None) -> None:
+        """Refuse a bag that cannot be transported."""
+        dim, classes = self.anchors.shape[1], len(self._labels) // self.per_class
+        if rows.ndim != 2 or not len(rows) or rows.shape[1] != dim or not np.isfinite(rows).all():
+            raise InputError(f"Z_bag must be finite and (n ≥ 1, {dim}), got shape {rows.shape}")
+        if pi.shape != (classes,) or not np.isfinite(pi).all() or (pi < 0).any() or abs(pi.sum() - 1) > 1e-6:
+            raise InputError(f"proportion must be {classes} shares that sum to 1, got {pi.tolist()}")
+        if self.label_cost > 0 and predicted is None:
+            raise InputError("label_cost needs z_labels, the predicted class of each row")
+        if predicted is not None and predicted.shape != (len(rows),):
+            raise InputError(f"z_labels must be {len(rows)} classes, one a row, got shape {predicted.shape}")
 
     def _classified(self, head: Callable[[Tensor], Tensor]) -> tuple[Float[Tensor, ""], Tensor]:
         """Cross-entropy at the anchors and its gradient there."""
         with torch.enable_grad():
             points = self.anchors.detach().requires_grad_(True)
-            loss = torch.nn.functional.cross_entropy(head(points), self.labels)
+            logits = head(points)
+            if logits.shape != (len(points), len(points) // self.per_class):
+                raise InputError(f"head must return (anchors, classes) logits, got shape {tuple(logits.shape)}")
+            loss = torch.nn.functional.cross_entropy(logits, self.labels)
             (push,) = torch.autograd.grad(loss, points)
         return loss.detach(), push
 
@@ -192,4 +228,7 @@ def _spread(rows: FloatArray) -> float:
 def _array(given: Any) -> FloatArray:
     if isinstance(given, Tensor):
         given = given.detach().cpu().numpy()
-    return np.asarray(given, dtype=np.float64)
+    try:
+        return np.asarray(given, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"features and shares must be numbers: {one_line(error, 120)}") from None

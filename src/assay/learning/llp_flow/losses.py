@@ -54,7 +54,10 @@ def bag_loss(
     Raises
     ------
     InputError
-        For shapes that do not fit, a bag without rows, or an index outside 0 … B − 1.
+        For shapes or types of numbers that do not fit, a bag without rows, an index outside 0 … B − 1, or proportions
+        that are negative or not finite.
+    TypeError
+        For what is no tensor.
 
     References
     ----------
@@ -67,11 +70,23 @@ def bag_loss(
     >>> round(float(bag_loss(logits, torch.tensor([0, 0]), torch.tensor([[0.75, 0.25]]))), 7)
     0.5709819
     """
+    tensors = (("logits", logits), ("bag_index", bag_index), ("proportions", proportions))
+    for name, given in (*tensors, *([] if class_weight is None else [("class_weight", class_weight)])):
+        if not isinstance(given, Tensor):
+            raise TypeError(f"{name} must be a tensor, not {type(given).__name__}")
     if logits.ndim != 2 or bag_index.shape != logits.shape[:1]:
         raise InputError(
             f"logits must be (rows, classes) and bag_index (rows,), got shapes {tuple(logits.shape)} and "
             f"{tuple(bag_index.shape)}"
         )
+    if not logits.is_floating_point():
+        raise InputError(f"logits must be floating-point numbers, got {logits.dtype}")
+    if bag_index.dtype not in (torch.int64, torch.int32):
+        raise InputError(f"bag_index must be whole numbers (int64), got {bag_index.dtype}")
+    if class_weight is not None and class_weight.shape != logits.shape[1:]:
+        raise InputError(f"class_weight must be ({logits.shape[1]},), got shape {tuple(class_weight.shape)}")
+    if not eps >= 0:
+        raise InputError(f"eps must not be negative, got {eps}")
     if proportions.ndim != 2 or proportions.shape[1] != logits.shape[1]:
         raise InputError(
             f"proportions must be (bags, {logits.shape[1]}), a column a class, got shape {tuple(proportions.shape)}"
@@ -79,6 +94,8 @@ def bag_loss(
     bags = len(proportions)
     if bags == 0:
         raise InputError("proportions must hold at least one bag")
+    if not bool((proportions.isfinite() & (proportions >= 0)).all()):
+        raise InputError("proportions must be finite and not negative")
     if bool(((bag_index < 0) | (bag_index >= bags)).any()):
         raise InputError(f"bag_index must lie in 0 … {bags - 1}, one number for each row of proportions")
     empty = torch.nonzero(torch.bincount(bag_index, minlength=bags) == 0)
@@ -102,4 +119,7 @@ def unchecked_bag_loss(
     else:
         mean = bag_means(predicted, bag_index, len(proportions))
     weighted = proportions if class_weight is None else proportions * class_weight
-    return -(weighted * (mean + eps).log()).sum() / len(proportions)
+    likely = mean + eps
+    if eps == 0:  # 0 · log 0 is 0 here
+        likely = likely.clamp_min(torch.finfo(mean.dtype).tiny)
+    return -(weighted * likely.log()).sum() / len(proportions)

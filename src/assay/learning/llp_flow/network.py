@@ -9,7 +9,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 
 SLOPE = 0.2  # of the leaky rectifiers
 CLIP = 4.0  # standard deviations
@@ -80,7 +80,7 @@ def users_encoder(encoder: nn.Module, few: Tensor) -> tuple[nn.Module, int]:
         with torch.no_grad():
             Z = own.eval()(few)
     except Exception as error:
-        raise InputError(f"encoder cannot take rows of shape {tuple(few.shape[1:])}: {error}") from error
+        raise InputError(f"encoder cannot take rows of shape {tuple(few.shape[1:])}: {one_line(error, 200)}") from error
     own.train(training)
     if not isinstance(Z, Tensor) or Z.ndim != 2 or len(Z) != len(few) or not Z.is_floating_point():
         found = f"shape {tuple(Z.shape)}" if isinstance(Z, Tensor) else type(Z).__name__

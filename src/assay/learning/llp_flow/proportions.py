@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,8 @@ from sklearn.model_selection import GroupKFold
 
 from assay.errors import InputError
 from assay.parts.supervision import aligned
+
+from .rows import shown
 
 FloatArray = NDArray[np.float64]
 
@@ -69,15 +72,22 @@ def proportions_from_counts(counts: Any) -> pd.DataFrame:
     [0.75, 0.25]
     """
     if isinstance(counts, Mapping):
-        counts = pd.DataFrame.from_dict(dict(counts), orient="index")
-    frame = counts if isinstance(counts, pd.DataFrame) else pd.DataFrame(np.asarray(counts))
+        counts = pd.DataFrame({bag: np.atleast_1d(row) for bag, row in counts.items()}).T if _even(counts) else None
+        if counts is None or counts.shape[1] < 2:
+            raise InputError("counts must hold of each bag the counts of all classes, as many for each bag, at least 2")
+    if not isinstance(counts, pd.DataFrame):
+        if np.ndim(counts) != 2:
+            raise InputError(f"counts must have rows (bags) and columns (classes), got {np.ndim(counts)} dimension(s)")
+        counts = pd.DataFrame(np.asarray(counts))
+    frame = counts
     values = _numbers("counts", frame)
-    total = values.sum(axis=1)
-    bad = ~np.isfinite(values).all(axis=1) | (values < 0).any(axis=1) | ~(total > 0)
+    with np.errstate(over="ignore"):
+        total = values.sum(axis=1)
+    bad = ~np.isfinite(values).all(axis=1) | (values < 0).any(axis=1) | ~(total > 0) | ~np.isfinite(total)
     if bad.any():
         at = int(np.argmax(bad))
         raise InputError(
-            f"counts of bag {_shown(frame.index[at])} must be finite, not negative and not all 0, "
+            f"counts of bag {shown(frame.index[at])} must be finite, not negative and not all 0, "
             f"got {values[at].tolist()}"
         )
     return pd.DataFrame(values / total[:, None], index=frame.index, columns=frame.columns)
@@ -107,26 +117,29 @@ def checked_bags(X: Any, bags: Any, proportions: Any, classes: Any = None) -> Ba
     table = _table(proportions, classes)
     known = table.index
     if not known.is_unique:
-        raise InputError(f"proportions has bag {_shown(known[known.duplicated()][0])} twice")
-    number, there = pd.factorize(pd.Index(ids), sort=_sortable(ids))
+        raise InputError(f"proportions has bag {shown(known[known.duplicated()][0])} twice")
+    try:
+        number, there = pd.factorize(pd.Index(ids, tupleize_cols=False), sort=_sortable(ids))
+    except TypeError as error:
+        raise InputError(f"bags must hold numbers or words: {error}") from None
     place = known.get_indexer(there)
     if (place < 0).any():
         missing = there[place < 0]
         raise InputError(
-            f"bags has {len(missing)} bag(s) without a row in proportions, the first is {_shown(missing[0])}; "
-            f"proportions has {', '.join(map(_shown, known[:5]))}{', …' if len(known) > 5 else ''}"
+            f"bags has {len(missing)} bag(s) without a row in proportions, the first is {shown(missing[0])}; "
+            f"proportions has {', '.join(map(shown, known[:5]))}{', …' if len(known) > 5 else ''}"
         )
     if len(known) > len(there):
         rest = known.difference(there, sort=False)
         warnings.warn(
-            f"proportions of {len(rest)} bag(s) without rows are ignored, the first is {_shown(rest[0])}", stacklevel=3
+            f"proportions of {len(rest)} bag(s) without rows are ignored, the first is {shown(rest[0])}", stacklevel=3
         )
     values = table.to_numpy()[place]
     for at, row in enumerate(values):
         if not np.isfinite(row).all() or (row < 0).any() or abs(row.sum() - 1) > OFF_ONE:
             more = "; proportions_from_counts turns counts into shares" if (row > 1).any() else ""
             raise InputError(
-                f"proportions of bag {_shown(there[at])} must be finite, not negative and sum to 1, "
+                f"proportions of bag {shown(there[at])} must be finite, not negative and sum to 1, "
                 f"got {row.tolist()}{more}"
             )
     return Bags(number.astype(np.int64), there, values / values.sum(axis=1, keepdims=True), np.asarray(table.columns))
@@ -217,12 +230,15 @@ def make_bags(
     >>> [len(bag) for bag in make_bags([0, 1] * 10, 6, random_state=0)]
     [6, 6, 6, 2]
     """
-    labels = np.unique(np.asarray(y), return_inverse=True)[1]
+    given = np.asarray(y)
+    if given.ndim != 1 or pd.isna(given).any():
+        raise InputError(f"y must be (n,) classes, none missing, got shape {given.shape}")
+    labels = pd.factorize(given, sort=_sortable(given))[0]
     n = len(labels)
-    if not 1 <= size <= n:
-        raise InputError(f"size must be 1 … {n}, the number of rows, got {size}")
-    if not alpha > 0:
-        raise InputError(f"alpha must be positive, got {alpha}")
+    if isinstance(size, bool) or not isinstance(size, Integral) or not 1 <= size <= n:
+        raise InputError(f"size must be 1 … {n}, the number of rows, got {size!r}")
+    if isinstance(alpha, bool) or not isinstance(alpha, Real) or not 0 < alpha < np.inf:
+        raise InputError(f"alpha must be positive and finite, got {alpha!r}")
     rng = np.random.default_rng(random_state)
     if kind == "iid":
         order = rng.permutation(n)
@@ -231,6 +247,8 @@ def make_bags(
     else:
         raise InputError(f"kind must be 'iid' or 'dirichlet', got {kind!r}")
     bags = [order[start : start + size] for start in range(0, n, size)]
+    if kind == "dirichlet":  # they were dealt class after class, and the order of rows must not give labels away
+        bags = [rng.permutation(bag) for bag in bags]
     return bags if len(bags[-1]) > 1 or size == 1 else bags[:-1]
 
 
@@ -290,9 +308,9 @@ def _ids(X: Any, bags: Any) -> NDArray[Any]:
     return ids
 
 
-def _shown(one: Any) -> str:
-    """A bag's id for a message."""
-    return repr(one.item() if isinstance(one, np.generic) else one)
+def _even(counts: Mapping[Any, Any]) -> bool:
+    """Whether there are as many counts of each bag."""
+    return len({np.shape(row) for row in counts.values()}) == 1 and np.ndim(next(iter(counts.values()))) == 1
 
 
 def _sortable(ids: NDArray[Any]) -> bool:
@@ -305,12 +323,19 @@ def _table(proportions: Any, classes: Any) -> pd.DataFrame:
     named = None if classes is None else _classes(classes)
     if proportions is None:
         raise InputError("proportions must be given: of each bag the shares of the classes")
+    if isinstance(proportions, pd.DataFrame | pd.Series) and (
+        proportions.index.nlevels > 1 or (proportions.ndim == 2 and proportions.columns.nlevels > 1)
+    ):
+        raise InputError(
+            "proportions has an index or columns of several levels; it must have a row a bag and a column a class: "
+            ".unstack(fill_value=0) makes such a table of a Series by bag and class"
+        )
     if isinstance(proportions, pd.DataFrame):
         frame = proportions
         if named is not None:
             if set(named) != set(frame.columns) or len(named) != frame.shape[1]:
                 raise InputError(
-                    f"classes must be the columns of proportions, {list(frame.columns)!r}, got {list(named)!r}"
+                    f"classes must be the columns of proportions, {list(frame.columns)!r}, got {named.tolist()!r}"
                 )
             frame = frame[list(named)]
         else:
@@ -325,6 +350,8 @@ def _table(proportions: Any, classes: Any) -> pd.DataFrame:
         rows = proportions if isinstance(proportions, Sequence) else np.asarray(proportions)
         index = range(len(rows)) if np.ndim(rows) else []
     try:
+        if np.asarray(rows).dtype.kind == "c":
+            raise TypeError("they are complex")
         values = np.asarray(rows, dtype=np.float64)
     except (TypeError, ValueError) as error:
         raise InputError(f"proportions must be numbers, as many for each bag: {error}") from None
@@ -339,9 +366,13 @@ def _table(proportions: Any, classes: Any) -> pd.DataFrame:
 
 
 def _classes(given: Any) -> NDArray[Any]:
-    named = pd.Index(list(given))
+    try:
+        named = pd.Index(list(given), tupleize_cols=False)
+    except TypeError:
+        raise InputError(f"classes must be a list of names, got {given!r}") from None
     if len(named) < 2:
-        raise InputError(f"there must be at least 2 classes (columns of proportions), got {list(named)!r}")
+        hint = "; the share of the positive class alone goes in as a Series" if len(named) == 1 else ""
+        raise InputError(f"there must be at least 2 classes (columns of proportions), got {named.tolist()!r}{hint}")
     if not named.is_unique or named.hasnans:
         raise InputError(f"classes must be different and known, got {list(named)!r}")
     return np.asarray(named)

@@ -24,12 +24,17 @@ def as_rows(X: Any, bags: Any, *, any_shape: bool) -> NDArray[Any]:
     if isinstance(X, str | bytes | dict | set) or X is None:
         raise TypeError(f"X must be an array or a DataFrame of numbers, not {type(X).__name__}")
     try:
+        if isinstance(X, np.ma.MaskedArray):
+            X = X.astype(np.float64).filled(np.nan)
         if isinstance(X, pd.DataFrame):
+            _refuse_dates(X)
             rows = np.array(X.to_numpy(dtype=np.float64, na_value=np.nan), order="C")
         else:
             rows = np.asarray(X)
             if rows.dtype.kind == "c":
                 raise InputError("X must be real numbers, and is complex")
+            if rows.dtype.kind in "mM":
+                raise InputError(f"X must be numbers, and is {rows.dtype}: turn times into numbers first")
             rows = np.array(rows, dtype=np.float64, order="C")
     except (TypeError, ValueError) as error:
         if isinstance(error, InputError):
@@ -47,9 +52,21 @@ def as_rows(X: Any, bags: Any, *, any_shape: bool) -> NDArray[Any]:
         at = int(np.argmin(good))
         where = f"row {at}"
         if bags is not None and np.ndim(bags) == 1 and len(bags) == len(rows):
-            where += f", of bag {np.asarray(bags)[at]!r}"
+            where += f", of bag {shown(np.asarray(bags)[at])}"
         raise InputError(f"X must be finite, and {int((~good).sum())} row(s) have NaN or infinity, the first {where}")
     return rows
+
+
+def shown(one: Any) -> str:
+    """A bag's id for a message."""
+    return repr(one.item() if isinstance(one, np.generic) else one)
+
+
+def _refuse_dates(X: pd.DataFrame) -> None:
+    """Dates would become nanoseconds without a word."""
+    for name, kind in zip(X.columns, X.dtypes, strict=True):
+        if getattr(kind, "kind", "O") in "mM":
+            raise InputError(f"X must be numbers, and the column {name!r} is {kind}: turn times into numbers first")
 
 
 def note_names(estimator: Any, X: Any, rows: NDArray[Any]) -> None:

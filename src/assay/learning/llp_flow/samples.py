@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
 import numpy as np
@@ -109,5 +108,3 @@ def bagged(
     proportions = np.stack([np.bincount(y[bag], minlength=K) / len(bag) for bag in deal])
     return Sample(X[rows], bags, proportions, X_test, y[rows], y_test)
 
-
-Source = Callable[[], tuple[FloatArray, IntArray]]

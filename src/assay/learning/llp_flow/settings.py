@@ -82,8 +82,8 @@ def class_weights(given: Any, own: Bags) -> NDArray[np.float64] | None:
     if unknown:
         raise InputError(f"class_weight names the class {unknown[0]!r}; the classes are {classes!r}")
     factors = np.array([number(f"class_weight[{c!r}]", given.get(c, 1.0)) for c in classes])
-    if not factors.any():
-        raise InputError("class_weight must be positive for some class")
+    if not factors[own.proportions.max(axis=0) > 0].any():
+        raise InputError("class_weight must be positive for some class that a bag has")
     return factors
 
 

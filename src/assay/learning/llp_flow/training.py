@@ -140,8 +140,8 @@ class Trainer:
             self.optimiser.step()
         if not self.losses[-1].isfinite() or not all(bool(p.isfinite().all()) for p in self.network.parameters()):
             raise InputError(
-                f"lr={self.lr:g} is too large for this encoder and these rows: after {len(self.losses)} steps the "
-                "network is no longer finite"
+                f"lr={self.lr:g} is too large for this encoder and these rows, or the weight of a loss is: "
+                f"after {len(self.losses)} steps the network is no longer finite"
             )
 
     def bag_loss(self, X: Tensor, index: Tensor, proportions: Tensor) -> Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,9 @@ from assay.errors import InputError
 from assay.numerics.transport import exact_plan
 
 FloatArray = NDArray[np.float64]
+
+LARGEST = 1e150
+"""Squares of larger numbers overflow."""
 
 
 def transport_to_bag(
@@ -69,21 +73,26 @@ def transport_to_bag(
     (1.27, [-0.5, 0.1, -0.1, 1.0])
     """
     rows, points, pi = _floats("Z", Z, 2), _floats("anchors", anchors, 2), _floats("proportion", proportion, 1)
-    labels = np.asarray(anchor_labels)
+    labels = whole_labels("anchor_labels", anchor_labels)
     if rows.shape[1] != points.shape[1] or len(rows) == 0:
         raise InputError(f"Z and anchors must be (n, d) and (m, d) with n ≥ 1, got {rows.shape} and {points.shape}")
     if labels.shape != (len(points),) or (len(labels) and not 0 <= labels.min() <= labels.max() < len(pi)):
         raise InputError(f"anchor_labels must be {len(points)} classes in 0 … {len(pi) - 1}, got shape {labels.shape}")
     if (pi < 0).any() or abs(pi.sum() - 1) > 1e-3:
         raise InputError(f"proportion must not be negative and must sum to 1, got {pi.tolist()}")
-    if not scale > 0:
-        raise InputError(f"scale must be positive, got {scale}")
+    for name, value in (("scale", scale), ("label_cost", label_cost)):
+        if isinstance(value, bool) or not isinstance(value, Real) or not np.isfinite(value) or value < 0:
+            raise InputError(f"{name} must be a finite number, not negative, got {value!r}")
+    if scale == 0:
+        raise InputError("scale must be positive, got 0")
+    if max(np.abs(rows).max(), np.abs(points).max(initial=0.0)) / scale > LARGEST:
+        raise InputError(f"Z and anchors must lie within {LARGEST:g} scales of 0: their squared distances overflow")
     count = np.bincount(labels, minlength=len(pi))
     if ((pi > 0) & (count == 0)).any():
         raise InputError(f"class {int(np.argmax((pi > 0) & (count == 0)))} has a share of the bag and no anchor")
     if label_cost > 0 and z_labels is None:
         raise InputError("label_cost needs z_labels, the predicted class of each row")
-    predicted = None if z_labels is None else np.asarray(z_labels)
+    predicted = None if z_labels is None else whole_labels("z_labels", z_labels)
     if predicted is not None and predicted.shape != (len(rows),):
         raise InputError(f"z_labels must be {len(rows)} classes, one a row, got shape {predicted.shape}")
     weights = pi[labels] / np.maximum(count[labels], 1) / pi.sum()
@@ -117,6 +126,14 @@ def squared_distances(a: FloatArray, b: FloatArray) -> FloatArray:
     a, b = a - centre, b - centre
     squares = np.einsum("ij,ij->i", a, a)[:, None] + np.einsum("ij,ij->i", b, b)[None, :] - 2 * (a @ b.T)
     return np.maximum(squares, 0.0, out=squares)
+
+
+def whole_labels(name: str, given: Any) -> NDArray[np.int64]:
+    """Classes as whole numbers; an empty list is none."""
+    labels = np.asarray(given.detach().cpu().numpy() if hasattr(given, "detach") else given)
+    if labels.size and labels.dtype.kind not in "iu":
+        raise InputError(f"{name} must be whole numbers, the classes, got the type {labels.dtype}")
+    return labels.astype(np.int64)
 
 
 def _floats(name: str, given: Any, ndim: int) -> FloatArray:

@@ -44,6 +44,8 @@ def run(
         raise InputError("--predict and --pred-out must be given together")
     if out.exists() and not overwrite and (not out.is_dir() or any(out.iterdir())):
         raise InputError(f"--out {out} is there and not an empty folder; give another, or --overwrite")
+    if pred_out is not None and (pred_out.is_dir() or (pred_out.exists() and not overwrite)):
+        raise InputError(f"--pred-out {pred_out} is there; give another file, or --overwrite")
     frame = read_frame(rows, text=(bag,))
     columns_named(frame, rows, bag, *(ignore or []))
     X = numbers(frame.drop(columns=[bag, *(ignore or [])]), rows)
@@ -77,7 +79,7 @@ def numbers(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     words = [str(c) for c in frame if not pd.api.types.is_numeric_dtype(frame[c])]
     if words:
         raise InputError(
-            f"{path.name}: {len(words)} column(s) hold words, the first is {words[0]!r}; encode them as numbers, or "
+            f"{path.name}: {len(words)} column(s) hold words or dates, the first is {words[0]!r}; encode them as numbers, or "
             "leave them out with --ignore"
         )
     if not frame.shape[1]:

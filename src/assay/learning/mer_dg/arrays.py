@@ -44,6 +44,13 @@ class Recordings:
         return found
 
 
+def arrays_of(path: Path) -> dict[str, NDArray[Any]]:
+    """The arrays of an ``.npz`` file; another kind of file is refused with a word on how to write one."""
+    if path.is_file() and path.suffix.lower() != ".npz":
+        raise InputError(f"{path.name} is no .npz file: write one with numpy.savez(file, NAME=array, …)")
+    return read_arrays(path)
+
+
 def read_recordings(
     path: Path,
     modalities: Sequence[str] | None = None,
@@ -66,7 +73,7 @@ def read_recordings(
     InputError
         If the file is none, or an array is not there, or not usable.
     """
-    held = read_arrays(path)
+    held = arrays_of(path)
     for name in (label, domain, *(modalities or ())):
         if name is not None and name not in held:
             raise InputError(f"{path.name} has no array {name!r}; it has {', '.join(sorted(held))}")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from numbers import Integral
 from typing import Any, Literal
 
 import torch
@@ -158,7 +159,7 @@ def _losses(
 
 
 def _what(name: str) -> str:
-    return f"the features of {name!r}"
+    return f"the feature matrix of {name!r}"
 
 
 def by_name(features: Features) -> dict[str, Tensor]:
@@ -190,8 +191,9 @@ def _masks(named: Mapping[str, Tensor], features: Features, present: Any) -> dic
         given = {"z": present}
     elif isinstance(present, Mapping):
         given = {str(name): mask for name, mask in present.items()}
-    elif isinstance(features, Mapping):
-        raise InputError(f"present must be a mapping as features are, got {type(present).__name__}")
+    elif isinstance(features, Mapping) or not isinstance(present, Sequence):
+        form = "mapping" if isinstance(features, Mapping) else "sequence"
+        raise InputError(f"present must be a {form} as features are, got {type(present).__name__}")
     else:
         given = {str(place): mask for place, mask in enumerate(present)}
     unknown = sorted(set(given) - set(named))
@@ -201,7 +203,10 @@ def _masks(named: Mapping[str, Tensor], features: Features, present: Any) -> dic
     for name, z in named.items():
         mask = given.get(name)
         if mask is not None:
-            mask = torch.as_tensor(mask, device=z.device)
+            try:
+                mask = torch.as_tensor(mask, device=z.device)
+            except (TypeError, ValueError, RuntimeError):
+                raise InputError(f"present[{name!r}] must be truth values, got {type(mask).__name__}") from None
             if mask.dtype != torch.bool or mask.shape != (len(z),):
                 raise InputError(
                     f"present[{name!r}] must be {len(z)} truth values, got {mask.dtype} of shape {tuple(mask.shape)}"
@@ -230,8 +235,8 @@ def _projected(project: tuple[int, int] | None, dims: Mapping[str, int] | None) 
         return []
     if not dims:
         raise InputError("project needs dims: the feature dimension of each modality by name")
-    sizes = (*project, *dims.values())
-    if len(project) != 2 or not all(isinstance(size, int) and size > 0 for size in sizes):
+    pair = isinstance(project, Sequence) and len(project) == 2
+    if not pair or not all(isinstance(size, Integral) and size > 0 for size in (*project, *dims.values())):
         raise InputError(
             f"project must be (hidden, out) and dims positive whole numbers, got {project} and {dict(dims)}"
         )

@@ -71,8 +71,8 @@ def mlp(shape: Shape, feature_dim: int) -> nn.Module:
 def cnn1d(shape: Shape, feature_dim: int) -> nn.Module:
     """Two normalised convolutions over time, the mean over time, and a linear layer; rows are (channels, time).
 
-    Without the normalisation features start out small, and the gradient of the modality-entropy loss, which grows with
-    1/sd, drowns that of the base loss.
+    The normalisation keeps features from starting out small, where the modality-entropy loss has a gradient that grows
+    with 1/sd.
     """
     channels = shape[0]
     return nn.Sequential(

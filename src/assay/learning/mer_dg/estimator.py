@@ -16,7 +16,7 @@ from sklearn.utils import check_random_state, compute_class_weight
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 from assay.parts.checkpoints import pick_device
 from assay.parts.supervision import aligned
 
@@ -201,7 +201,11 @@ class MultimodalDGClassifier(ClassifierMixin, BaseEstimator):
         views = checked_views(X, present)
         classes, targets = _encoded_classes(y, X, len(views))
         groups = None if domains is None else _encoded("domains", domains, X, len(views))[1]
-        rng = check_random_state(self.random_state)
+        if isinstance(self.class_weight, Mapping):
+            unknown = [label for label in self.class_weight if label not in classes.tolist()]
+            if unknown:
+                raise InputError(f"class_weight names {unknown[0]!r}, which is no class of y")
+        rng = _random_state(self.random_state)
         seed = int(rng.randint(2**31 - 1))
         shapes = views.shapes
         with own_randomness(seed, torch.device("cpu")):
@@ -401,6 +405,8 @@ class MultimodalDGClassifier(ClassifierMixin, BaseEstimator):
             value = getattr(self, name)
             if not isinstance(value, int | np.integer) or isinstance(value, bool) or value < 1:
                 raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
+        if not isinstance(self.device, str | torch.device):
+            raise InputError(f"device must be 'auto' or a device that torch can use, not {self.device!r}")
         check_positive("lr", self.lr)
         check_not_negative("weight_decay", self.weight_decay)
         for name in ("modality_dropout", "dropout", "label_smoothing"):
@@ -414,8 +420,8 @@ class MultimodalDGClassifier(ClassifierMixin, BaseEstimator):
         if isinstance(self.lam, str):
             if self.lam != "auto":
                 raise InputError(f"lam must be 'auto' or a number, got {self.lam!r}")
-            if not len(self.lams):
-                raise InputError("lams must name at least one candidate")
+            if isinstance(self.lams, str) or not hasattr(self.lams, "__len__") or not len(self.lams):
+                raise InputError(f"lams must be a sequence of at least one candidate, got {self.lams!r}")
             for value in self.lams:
                 check_not_negative("lams", value)
         else:
@@ -435,8 +441,9 @@ class MultimodalDGClassifier(ClassifierMixin, BaseEstimator):
 
 def _encoded(name: str, values: Any, X: Inputs, n: int) -> tuple[NDArray[Any], IntArray]:
     """The different values, sorted, and of each row which it is."""
-    first = next(iter(X.values()))
-    column = aligned(name, values, first if isinstance(first, pd.DataFrame) else np.empty((n, 0)))
+    column = aligned(
+        name, values, next((rows for rows in X.values() if isinstance(rows, pd.DataFrame)), np.empty((n, 0)))
+    )
     column = np.asarray(column)
     if column.ndim != 1:
         raise InputError(f"{name} must have one dimension, got shape {column.shape}")
@@ -449,15 +456,29 @@ def _encoded(name: str, values: Any, X: Inputs, n: int) -> tuple[NDArray[Any], I
         unique, codes = np.unique(column, return_inverse=True)
     except TypeError:
         raise InputError(f"{name} mixes values that cannot be put in order, such as text and numbers") from None
+    if unique.dtype.kind == "O" and not any(isinstance(value, str) for value in unique):
+        unique = np.array(unique.tolist())  # numbers in an array of objects, as nullable columns give them
     return unique, codes.astype(np.int64)
 
 
 def _encoded_classes(y: Any, X: Inputs, n: int) -> tuple[NDArray[Any], IntArray]:
     classes, targets = _encoded("y", y, X, n)
-    check_classification_targets(classes if classes.dtype.kind != "O" else classes.astype(str))
+    try:
+        check_classification_targets(classes if classes.dtype.kind != "O" else classes.astype(str))
+    except (TypeError, ValueError) as error:
+        raise InputError(f"y cannot be classes: {one_line(error, 200)}") from None
     if len(classes) < 2:
         raise InputError(f"y must hold at least two classes, all of it is {classes.tolist()[0]!r}")
     return classes, targets
+
+
+def _random_state(random_state: Any) -> np.random.RandomState:
+    try:
+        return check_random_state(random_state)
+    except ValueError as error:
+        raise InputError(
+            f"random_state must be None, a whole number from 0 to 2^32 - 1 or a RandomState: {one_line(error, 120)}"
+        ) from None
 
 
 def _held_out(targets: IntArray, fraction: float, seed: int) -> IntArray:

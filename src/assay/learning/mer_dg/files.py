@@ -76,4 +76,4 @@ def _is_plain(value: Any) -> bool:
         return all(map(_is_plain, value))
     if isinstance(value, Mapping):
         return all(isinstance(name, str) and _is_plain(held) for name, held in value.items())
-    return value is None or isinstance(value, str | int | float | bool)
+    return value is None or isinstance(value, str | int | float | bool | np.number | np.bool_ | np.ndarray)

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral
 from typing import Any
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
+
+from .losses import check_not_negative
 
 
 class FusionClassifier(nn.Module):
@@ -56,9 +59,10 @@ class FusionClassifier(nn.Module):
             ("hidden", hidden, 1),
             *((f"dims[{k!r}]", d, 1) for k, d in dims.items()),
         ):
-            if not isinstance(value, int) or value < least:
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
                 raise InputError(f"{name} must be a whole number of at least {least}, got {value!r}")
-        if not 0 <= dropout < 1:
+        check_not_negative("dropout", dropout)
+        if dropout >= 1:
             raise InputError(f"dropout must be at least 0 and below 1, got {dropout!r}")
         self.modalities = tuple(encoders)
         self.dims = {name: dims[name] for name in self.modalities}
@@ -110,7 +114,15 @@ class FusionClassifier(nn.Module):
         found: dict[str, Tensor] = {}
         for name, encoder in zip(self.modalities, self.encoders, strict=True):
             if name in inputs:
-                found[name] = _encoded(encoder, inputs[name], present.get(name), self.dims[name])
+                try:
+                    found[name] = _encoded(encoder, inputs[name], present.get(name), self.dims[name])
+                except ValueError as error:  # BatchNorm refuses a batch with one row of a modality
+                    raise InputError(f"the encoder of {name!r} refuses its rows: {one_line(error, 160)}") from error
+                if found[name].shape[1:] != (self.dims[name],):
+                    raise InputError(
+                        f"the encoder of {name!r} must give (rows, {self.dims[name]}) by dims, it gave "
+                        f"{tuple(found[name].shape)}"
+                    )
         some = next(iter(found.values()))
         return {
             name: found[name] if name in found else some.new_zeros((len(some), dim)) for name, dim in self.dims.items()

@@ -8,6 +8,7 @@ constants, ½ log det Σ = Σ_d log σ_d + ½ log det C. Each half has a loss of
 from __future__ import annotations
 
 import math
+from numbers import Real
 
 import torch
 from jaxtyping import Float
@@ -147,7 +148,7 @@ def check_not_negative(name: str, value: float) -> None:
 
 
 def _is_number(value: object) -> bool:
-    return isinstance(value, (int, float)) and not isinstance(value, bool)
+    return isinstance(value, Real) and not isinstance(value, bool)  # NumPy's numbers too
 
 
 def checked(z: Tensor, name: str = "z") -> Float[Tensor, "n d"]:

@@ -72,6 +72,8 @@ class FeatureTap:
             raise TypeError(f"model must be a torch module, got {type(model).__name__}")
         if not isinstance(modules, Mapping) or not modules:
             raise InputError("modules must be a mapping from modality to module or name, and not empty")
+        if not (loss is None or callable(loss)):
+            raise TypeError(f"loss must be a MERLoss or another function of the features, got {loss!r}")
         self.objective = MERLoss() if loss is None else loss
         self.modules = {str(name): _module(model, name, which) for name, which in modules.items()}
         selects = select if isinstance(select, Mapping) else dict.fromkeys(self.modules, select)
@@ -165,6 +167,8 @@ def _module(model: nn.Module, modality: str, which: str | nn.Module) -> nn.Modul
         if all(module is not which for module in named.values()):
             raise KeyError(f"the module given for {modality!r} is not in the model")
         return which
+    if not isinstance(which, str):
+        raise TypeError(f"the module of {modality!r} must be a torch module or a name, got {type(which).__name__}")
     plain = {_without_wrappers(name): module for name, module in named.items()}
     if which in named or _without_wrappers(which) in plain:
         return named.get(which, plain.get(_without_wrappers(which), model))

@@ -148,6 +148,9 @@ def train(
                 present = _some_left_out(present, recipe.modality_dropout, generator)
             logits, features = network(part.inputs, return_features=True, present=present)
             loss = loss_of(logits, targets[batch.to(device)])
+            if not isinstance(loss, Tensor) or loss.ndim:
+                what = f"shape {tuple(loss.shape)}" if isinstance(loss, Tensor) else type(loss).__name__
+                raise InputError(f"base_loss must return a tensor with one number, got {what}")
             if penalty is not None:
                 loss = loss + penalty(features, present)
             optimiser.zero_grad()
@@ -213,8 +216,13 @@ def outputs(
         logits, features = network(part.inputs, return_features=True, present=part.present)
         found.append((logits.cpu().double().softmax(dim=1), {k: v.cpu() for k, v in features.items()}))
     names = found[0][1]
+    all_probabilities = torch.cat([probabilities for probabilities, _ in found]).numpy()
+    if not np.isfinite(all_probabilities).all():
+        raise InputError(
+            "the network gives no finite numbers: its training diverged in its last steps; lower lr or lam"
+        )
     return (
-        torch.cat([probabilities for probabilities, _ in found]).numpy(),
+        all_probabilities,
         {name: torch.cat([features[name] for _, features in found]).numpy() for name in names},
     )
 

@@ -12,9 +12,8 @@ import typer
 
 from assay.errors import InputError
 from assay.parts.checkpoints import new_file
-from assay.parts.frames import read_arrays
 
-from .arrays import DOMAIN, LABEL, read_recordings
+from .arrays import DOMAIN, LABEL, arrays_of, read_recordings
 from .estimator import MultimodalDGClassifier
 
 app = typer.Typer(help="A classifier over several signals, for people not seen before.", add_completion=False)
@@ -92,7 +91,8 @@ def _classify(data: Path, model: Path, out: Path, names: list[str] | None, devic
 
 
 def _those_there(data: Path, known: tuple[str, ...]) -> list[str]:
-    there = [name for name in known if name in read_arrays(data)]
+    held = arrays_of(data)
+    there = [name for name in known if name in held]
     if not there:
         raise InputError(f"{data.name} has none of the model's modalities, {', '.join(known)}")
     return there

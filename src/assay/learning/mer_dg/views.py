@@ -5,12 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 import numpy as np
+import pandas as pd
 from numpy.typing import NDArray
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 
 FloatArray = NDArray[np.floating[Any]]
 BoolArray = NDArray[np.bool_]
@@ -62,6 +64,8 @@ def checked_views(X: Any, present: Mapping[str, Any] | None = None) -> Views:
         raise TypeError(f"X must be a mapping from modality to array, got {type(X).__name__}")
     if not X:
         raise InputError("X is empty: give at least one modality")
+    if not (present is None or isinstance(present, Mapping)):
+        raise TypeError(f"present must be a mapping from modality to truth values, got {type(present).__name__}")
     unknown = sorted(set(map(str, present or {})) - set(map(str, X)))
     if unknown:
         raise InputError(f"present names {unknown[0]!r}, which is no modality of X; there are {', '.join(map(str, X))}")
@@ -71,6 +75,14 @@ def checked_views(X: Any, present: Mapping[str, Any] | None = None) -> Views:
             raise InputError(f"the names of modalities must be text, got {name!r}")
         arrays[name], masks[name] = _checked(name, values, (present or {}).get(name))
     rows = {name: len(array) for name, array in arrays.items()}
+    frames = {name: table for name, table in X.items() if isinstance(table, pd.DataFrame)}
+    for name, table in frames.items():
+        first = next(iter(frames))
+        if len(table) == len(frames[first]) and not table.index.equals(frames[first].index):
+            raise InputError(
+                f"X[{first!r}] and X[{name!r}] have different indexes, and rows are matched by position: bring both "
+                "into one order with .loc, or drop both indexes with reset_index(drop=True)"
+            )
     if len(set(rows.values())) > 1:
         raise InputError(f"the modalities of X must have the same number of rows, got {rows}")
     if 0 in rows.values():
@@ -102,16 +114,7 @@ def matched(views: Views, shapes: Mapping[str, tuple[int, ...]]) -> Views:
 
 def _checked(name: str, values: Any, present: Any) -> tuple[FloatArray, BoolArray]:
     where = f"X[{name!r}]"
-    if hasattr(values, "detach"):  # a torch tensor
-        values = values.detach().cpu()
-    raw = np.asarray(values)
-    if raw.dtype.kind not in "biuf":
-        try:
-            if raw.dtype.kind != "O":
-                raise TypeError
-            raw = np.asarray(values, dtype=np.float64)
-        except (TypeError, ValueError):
-            raise InputError(f"{where} must hold real numbers, and holds values of type {raw.dtype}") from None
+    raw = _numbers(where, values)
     array = raw if raw.dtype in (np.float32, np.float64) else raw.astype(np.float64)
     if array.ndim < 2 or 0 in array.shape[1:]:
         raise InputError(f"{where} must have the shape (rows, …) with at least one number a row, got {array.shape}")
@@ -140,6 +143,38 @@ def _checked(name: str, values: Any, present: Any) -> tuple[FloatArray, BoolArra
         array = array.copy()
         array[~there] = 0
     return array, there
+
+
+def _numbers(where: str, values: Any) -> NDArray[Any]:
+    """A user's array, tensor, frame or nested list as an array of real numbers, NaN where it has a gap."""
+    if hasattr(values, "toarray"):
+        raise TypeError(f"{where} is sparse; give it dense, with toarray()")
+    if hasattr(values, "detach"):  # a torch tensor; NumPy knows no bfloat16
+        values = values.detach().cpu()
+        values = values.float() if values.is_floating_point() and values.element_size() < 4 else values
+    try:
+        if isinstance(values, np.ma.MaskedArray):
+            return values.astype(np.float64).filled(np.nan)
+        raw = np.asarray(values)
+    except (TypeError, ValueError) as error:
+        raise InputError(f"{where} is no array of real numbers: {one_line(error, 120)}") from None
+    if raw.dtype.kind in "biuf":
+        return raw
+    # Frames with gaps in nullable columns, or with columns of several types, come as objects.
+    gaps = np.asarray(pd.isna(raw))
+    try:
+        if raw.dtype.kind != "O" or any(isinstance(value, str | bytes) for value in raw.flat):
+            raise TypeError
+        return np.where(gaps, np.nan, raw).astype(np.float64)
+    except (TypeError, ValueError, OverflowError):
+        raise InputError(f"{where} must hold real numbers, and holds values of type {_kind(raw)}") from None
+
+
+def _kind(raw: NDArray[Any]) -> str:
+    """What is in the way, for a message."""
+    if raw.dtype.kind != "O":
+        return str(raw.dtype)
+    return next((type(value).__name__ for value in raw.flat if not isinstance(value, Real)), "object")
 
 
 @dataclass(frozen=True)
