@@ -18,16 +18,21 @@ def blobs(n_blobs, each, d=6, noise=0.15, seed=0):
     return (centres[y] + noise * rng.normal(size=(len(y), d))).astype(np.float32), y
 
 
-def test_without_labels_it_is_k_means():
+def test_without_labels_it_is_k_means_on_the_sphere():
     Z, _ = blobs(7, 40, noise=0.3)
-    none = np.full(len(Z), -1)
-    ours = seeded_kmeans(Z, 7, none, n_init=20, random_state=0)
-    peer = KMeans(7, n_init=20, random_state=0).fit(Z)
-    assert ours.inertia == pytest.approx(peer.inertia_, rel=0.01)
-    assert ours.inertia == pytest.approx(float(((Z - ours.centroids[ours.labels]) ** 2).sum()), rel=1e-5)
-    np.testing.assert_allclose(
-        ours.centroids, np.stack([Z[ours.labels == k].mean(axis=0) for k in range(7)]), atol=0.02
-    )
+    rows = Z / np.linalg.norm(Z, axis=1, keepdims=True)
+    ours = seeded_kmeans(Z, 7, np.full(len(Z), -1), n_init=20, random_state=0)
+    np.testing.assert_allclose(np.linalg.norm(ours.centroids, axis=1), 1, atol=1e-5)
+    assert (ours.labels == (rows @ ours.centroids.T).argmax(axis=1)).all()
+    assert ours.inertia == pytest.approx(2 * len(Z) - 2 * (rows * ours.centroids[ours.labels]).sum(), rel=1e-4)
+
+    def cosines(labels):
+        """The most that unit centroids can reach for these clusters: the lengths of their sums."""
+        return sum(np.linalg.norm(rows[labels == k].sum(axis=0)) for k in range(7))
+
+    peer = KMeans(7, n_init=20, random_state=0).fit(rows)
+    assert cosines(ours.labels) >= cosines(peer.labels_) * 0.999
+    assert (rows * ours.centroids[ours.labels]).sum() == pytest.approx(cosines(ours.labels), rel=1e-3)
 
 
 def test_labelled_rows_stay_in_the_cluster_of_their_class():
@@ -37,15 +42,16 @@ def test_labelled_rows_stay_in_the_cluster_of_their_class():
     assert (found.labels[labels >= 0] == labels[labels >= 0]).all()
     assert set(found.labels) == set(range(6))
     free = labels < 0
-    nearest = ((Z[free, None] - found.centroids) ** 2).sum(axis=2).argmin(axis=1)
+    nearest = (Z[free] @ found.centroids.T).argmax(axis=1)
     assert (found.labels[free] == nearest).all()
 
 
 def test_labels_decide_where_clusters_alone_cannot():
     """Two classes in one heap: k-means would halve it anywhere, labelled rows say which half is whose."""
     rng = np.random.default_rng(0)
-    Z = np.concatenate([rng.normal(size=(60, 2)) * [4, 0.3], [[60, 60]] * 10]).astype(np.float32)
-    y = np.r_[np.where(Z[:60, 1] > 0, 0, 1), np.full(10, -1)]
+    heap = np.eye(3)[[0] * 60] + rng.normal(size=(60, 3)) * [0, 0.5, 0.05]
+    Z = np.concatenate([heap, np.eye(3)[[2] * 10] * 4])
+    y = np.r_[np.where(Z[:60, 2] > 0, 0, 1), np.full(10, -1)]
     y[1:60:3] = -1
     found = seeded_kmeans(Z, 3, y, random_state=0)
     assert (found.labels[60:] == 2).all()

@@ -8,6 +8,7 @@ import torch
 from llp_flow_bags import clouds, fast
 from sklearn import config_context
 from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
 from sklearn.metrics import balanced_accuracy_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -298,8 +299,6 @@ def test_clone_pickle_joblib_and_folders(tmp_path):
 
 
 def test_nothing_before_fit():
-    from sklearn.exceptions import NotFittedError
-
     clf = fast()
     for ask in (clf.predict, clf.predict_proba, clf.transform):
         with pytest.raises(NotFittedError):
@@ -361,3 +360,58 @@ def test_a_loss_that_runs_away_is_said_so():
     X, bags, pi, _ = clouds()
     with pytest.raises(InputError, match=r"lr=1e\+30 is too large"):
         fast(lr=1e30).fit(X, bags, pi)
+
+
+def test_half_a_fit_does_not_answer():
+    X, bags, pi, _ = clouds()
+    clf = fast().fit(X, bags, pi)
+    for _ in range(2):
+        with pytest.raises(InputError, match="too large"):
+            clf.set_params(lr=1e30).fit(X, bags, pi)
+        with pytest.raises(NotFittedError):
+            clf.predict(X)
+
+
+@pytest.mark.parametrize("parameters", [{"flow_lr": 1e30}, {"class_term": 1e300}])
+def test_a_flow_that_runs_away_is_said_so(parameters):
+    X, bags, pi, _ = clouds()
+    with pytest.raises(InputError, match=r"\(flow_lr\) or class_term=.* is too large"):
+        fast(**parameters).fit(X, bags, pi)
+
+
+def test_classes_without_weight_cost_nothing():
+    """Of 60 classes only one counts, so most draws of 64 anchors hold none that does."""
+    X, bags, _, _ = clouds()
+    pi = np.random.default_rng(0).dirichlet(np.ones(60), size=len(np.unique(bags)))
+    clf = fast(class_weight={k: float(k == 0) for k in range(60)}).fit(X, bags, pi)
+    assert np.isfinite(clf.predict_proba(X)).all()
+    assert (clf.history_["anchor"] == 0).any()
+    wide = np.column_stack([np.ones(len(pi)), np.zeros(len(pi))])
+    with pytest.raises(InputError, match="class_weight must be positive for some class that a bag has"):
+        fast(class_weight={0: 0.0, 1: 1.0}, lam_anchor=0).fit(X, bags, wide)
+
+
+class Odd(nn.Module):
+    """Features that are infinite for rows far out."""
+
+    def forward(self, x):
+        return 1 / (x < 1e6).float() * x
+
+
+def test_an_encoder_that_is_not_finite_everywhere():
+    X, bags, pi, _ = clouds()
+    clf = fast(encoder=Odd()).fit(X, bags, pi)
+    far = X.copy()
+    far[5, 0] = 1e7
+    with pytest.raises(InputError, match="rows for which the encoder gives NaN or infinity"):
+        clf.predict(far)
+    for parameters in ({"epochs": (0, 0)}, {"epochs": (0, 0), "lam_anchor": 0.0}):
+        with pytest.raises(InputError, match="rows for which the encoder gives NaN or infinity"):
+            fast(encoder=Odd(), **parameters).fit(far, bags, pi)
+
+
+def test_names_of_several_types_come_back_from_a_file_as_they_were(tmp_path):
+    X, bags, pi, _ = clouds()
+    clf = fast(classes=["a", 1, 2.5]).fit(X, bags, pi)
+    clf.save(tmp_path / "model")
+    assert LLPFlowClassifier.load(tmp_path / "model").classes_.tolist() == ["a", 1, 2.5]

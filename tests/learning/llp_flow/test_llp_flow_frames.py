@@ -12,7 +12,10 @@ from scipy import sparse
 
 from assay.errors import InputError
 
-COLUMNS = ("float64", "float32", "int64", "bool", "Float64", "Int64", "constant", "huge", "tiny", "words", "missing")
+COLUMNS = (
+    *("float64", "float32", "int64", "bool", "Float64", "Int64", "numbers as objects", "category"),
+    *("constant", "huge", "tiny", "words", "missing", "gap", "dates"),
+)
 
 
 @st.composite
@@ -33,6 +36,10 @@ def frames(draw):
             "huge": lambda c=column: 1.5e308 * np.sign(c),
             "tiny": lambda c=column: 1e-300 * c,
             "words": lambda c=column: np.where(c > 0, "a", "b"),
+            "numbers as objects": lambda c=column: c.astype(object),
+            "category": lambda c=column: pd.Categorical(c > 0),
+            "gap": lambda c=column: pd.array([None, *c[1:]], dtype="Float64"),
+            "dates": lambda: pd.date_range("2020-01-01", periods=n),
             "missing": lambda c=column: np.where(np.arange(n) == 0, np.nan, c),
         }[kind]()
     ids = draw(st.sampled_from(["one", "each", "few", "words", "mixed", "missing"]))
@@ -88,10 +95,13 @@ def test_any_frame_works_or_is_refused_by_name(given_frame, parameters):
         (np.zeros((0, 4)), InputError, "n ≥ 1"),
         (np.full((120, 4), "a"), InputError, "X must be numbers; encode words first"),
         (np.ones((120, 4), dtype=complex), InputError, "complex"),
+        (np.zeros((120, 4), dtype="M8[ns]"), InputError, "turn times into numbers"),
+        (pd.DataFrame({"at": pd.date_range("2020-01-01", periods=120)}), InputError, "the column 'at' is datetime64"),
+        (np.ma.masked_less(np.zeros((120, 4)), 1.0), InputError, "NaN or infinity"),
         (
             np.where(np.arange(480).reshape(120, 4) == 13, np.nan, 1.0),
             InputError,
-            "NaN or infinity, the first row 3, of bag",
+            "NaN or infinity, the first row 3, of bag 0",
         ),
         (np.where(np.arange(480).reshape(120, 4) == 13, np.inf, 1.0), InputError, "NaN or infinity"),
     ],
@@ -110,3 +120,18 @@ def test_columns_at_the_ends_of_the_floats_are_standardised():
     wild = X.copy()
     wild[0] = 1e9  # an outlier is cut off
     assert np.isfinite(fast().fit(wild, bags, pi).predict_proba(wild)).all()
+
+
+def test_nothing_that_is_given_is_changed_and_the_layout_of_memory_does_not_matter():
+    X, bags, pi, _ = clouds()
+    plain = fast().fit(X, bags, pi).predict_proba(X)
+    for layout in (np.asfortranarray(X), np.repeat(X, 2, axis=1)[:, ::2]):
+        locked = [given.view() for given in (layout, bags, pi)]
+        for given_view in locked:
+            given_view.setflags(write=False)
+        np.testing.assert_array_equal(fast().fit(*locked).predict_proba(locked[0]), plain)
+    frame, table = pd.DataFrame(X), pd.DataFrame(pi)
+    before, shares = frame.copy(), table.copy()
+    fast().fit(frame, bags, table).predict(frame)
+    pd.testing.assert_frame_equal(frame, before)
+    pd.testing.assert_frame_equal(table, shares)

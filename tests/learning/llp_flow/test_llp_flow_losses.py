@@ -63,6 +63,12 @@ def test_gradient_is_right():
         ({"bag_index": torch.tensor([0, 0, 0])}, "bag 1 of proportions has no rows"),
         ({"proportions": torch.zeros(2, 3)}, "proportions"),
         ({"proportions": torch.zeros(0, 2)}, "at least one bag"),
+        ({"proportions": torch.tensor([[0.5, 0.5], [np.nan, 0]])}, "proportions must be finite"),
+        ({"proportions": torch.tensor([[1.5, -0.5], [1, 0]])}, "not negative"),
+        ({"logits": torch.zeros(3, 2, dtype=torch.int64)}, "logits must be floating"),
+        ({"bag_index": torch.tensor([0.0, 1, 1])}, "bag_index must be whole"),
+        ({"class_weight": torch.ones(3)}, "class_weight"),
+        ({"eps": -1.0}, "eps"),
     ],
 )
 def test_bad_input(change, message):
@@ -81,3 +87,16 @@ def test_shapes_are_as_the_signature_says():
     assert checked(torch.ones(4, 2), torch.tensor([0, 1, 1, 0]), 2).shape == (2, 2)
     with pytest.raises(jaxtyping.TypeCheckError):
         checked(torch.ones(4, 2), torch.tensor([0, 1]), 2)
+
+
+def test_what_is_no_tensor():
+    with pytest.raises(TypeError, match="logits must be a tensor, not ndarray"):
+        bag_loss(np.zeros((1, 2)), torch.tensor([0]), torch.tensor([[0.5, 0.5]]))
+
+
+def test_without_eps_a_class_that_is_neither_there_nor_predicted_costs_nothing():
+    logits = torch.tensor([[300.0, 0.0]], requires_grad=True)
+    loss = bag_loss(logits, torch.tensor([0]), torch.tensor([[1.0, 0.0]]), eps=0.0)
+    loss.backward()
+    assert float(loss.detach()) == 0
+    assert logits.grad.isfinite().all()

@@ -75,6 +75,11 @@ def test_what_sums_nearly_to_one_is_made_to():
         ([0] * 4, {0: [0.5, 0.5], 1: [1.0]}, "proportions must be numbers, as many for each bag"),
         ([0] * 4, [], "proportions must be"),
         ([0] * 4, 0.5, "proportions must be"),
+        ([0] * 4, np.array([[0.5 + 0j, 0.5]]), "proportions must be numbers"),
+        ([{}] * 4, TABLE, "bags must hold numbers or words"),
+        (["north"] * 4, TABLE[["yes"]], "share of the positive class alone goes in as a Series"),
+        (["north"] * 4, TABLE.stack(), "several levels.*unstack"),
+        (["north"] * 4, TABLE.set_axis(pd.MultiIndex.from_tuples([("a", 1), ("a", 2)]), axis=1), "several levels"),
         (["north"] * 4, pd.concat([TABLE, TABLE]), "has bag 'north' twice"),
         (["north"] * 4, TABLE.set_axis(["no", "no"], axis=1), "classes must be different"),
     ],
@@ -91,6 +96,8 @@ def test_bad_classes():
         checked_bags(X4, [0] * 4, [[0.5, 0.5]], classes=["a", "b", "c"])
     with pytest.raises(InputError, match="at least 2 classes"):
         checked_bags(X4, [0] * 4, [[0.5, 0.5]], classes=["a"])
+    with pytest.raises(InputError, match="classes must be a list of names, got 3"):
+        checked_bags(X4, [0] * 4, [[0.5, 0.5]], classes=3)
 
 
 def test_rows_and_ids_with_different_indexes_are_refused():
@@ -109,13 +116,18 @@ def test_counts():
     counts = pd.DataFrame({"a": [1, 0], "b": [3, 2]}, index=["x", "y"])
     np.testing.assert_array_equal(proportions_from_counts(counts), [[0.25, 0.75], [0, 1]])
     assert proportions_from_counts(counts).index.tolist() == ["x", "y"]
-    for bad in ([[0, 0]], [[-1, 2]], [[np.nan, 1]], [[np.inf, 1]]):
+    for bad in ([[0, 0]], [[-1, 2]], [[np.nan, 1]], [[np.inf, 1]], [[1e308, 1e308]]):
         with pytest.raises(InputError, match="counts of bag 0"):
             proportions_from_counts(bad)
     with pytest.raises(InputError, match="counts must be numbers"):
         proportions_from_counts([["a", "b"]])
     with pytest.raises(InputError, match="counts must have rows"):
         proportions_from_counts(np.zeros((0, 2)))
+    for flat in ([1, 2], 5, None, pd.Series([1, 2])):
+        with pytest.raises(InputError, match=r"counts must have rows .* and columns"):
+            proportions_from_counts(flat)
+    with pytest.raises(InputError, match="at least 2"):
+        proportions_from_counts({"north": 3, "south": 4})
 
 
 def test_diversity_and_gap_of_known_tables():
@@ -182,6 +194,8 @@ def test_dirichlet_bags_are_more_diverse_than_random_ones():
     [
         ({"size": 0}, "size must be 1 … 4"),
         ({"size": 5}, "size must be 1 … 4"),
+        ({"size": 2.0}, "size must be 1 … 4"),
+        ({"size": 2, "alpha": "1"}, "alpha must be positive"),
         ({"size": 2, "kind": "odd"}, "kind must be"),
         ({"size": 2, "kind": "dirichlet", "alpha": 0}, "alpha must be positive"),
     ],
@@ -200,3 +214,17 @@ def test_folds_keep_bags_whole_and_hold_each_out_once():
     assert sorted(held) == list(range(7))
     first, other = (next(BagKFold(3, random_state=s).split(bags, groups=bags))[1].tolist() for s in (1, 2))
     assert first != other
+
+
+def test_the_order_of_rows_in_a_bag_says_nothing_of_their_classes():
+    y = np.arange(2000) % 2
+    bags = make_bags(y, 50, "dirichlet", alpha=5.0, random_state=0)
+    first = np.mean([y[bag[: len(bag) // 2]].mean() for bag in bags])
+    last = np.mean([y[bag[len(bag) // 2 :]].mean() for bag in bags])
+    assert abs(first - last) < 0.1  # class after class it would be near 1
+
+
+@pytest.mark.parametrize("y", [None, np.zeros((4, 2)), [0.0, np.nan, 1.0], ["a", None, "b"]])
+def test_classes_that_cannot_be_dealt(y):
+    with pytest.raises(InputError, match="y must be"):
+        make_bags(y, 1)

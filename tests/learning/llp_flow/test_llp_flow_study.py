@@ -43,6 +43,21 @@ def test_the_random_bags_hold_the_same_rows_and_are_more_alike():
     assert given.even_proportions.std(axis=0).mean() < 0.5 * given.proportions.std(axis=0).mean()
 
 
+@pytest.mark.parametrize("name", ["digits", "blobs"])
+def test_the_order_of_rows_does_not_give_labels_away(name):
+    """Handing out the classes of each bag in their order is no better than chance."""
+    given, hidden = STUDY.task(name).load(3, Budget.QUICK)
+    sizes = np.bincount(given.bags)
+    guess = np.concatenate(
+        [
+            np.repeat(np.arange(len(pi)), np.round(pi * n).astype(int))
+            for pi, n in zip(given.proportions, sizes, strict=True)
+        ]
+    )
+    chance = (given.proportions**2).sum(axis=1) @ sizes / sizes.sum()
+    assert (guess == hidden.y).mean() == pytest.approx(chance, abs=0.08)
+
+
 def test_training_and_test_rows_are_apart():
     X = np.arange(1000.0)[:, None]
     sample = samples.deal(X, np.arange(1000) % 3, np.random.default_rng(0), 600, 300, 50, "dirichlet")

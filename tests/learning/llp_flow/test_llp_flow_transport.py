@@ -97,6 +97,14 @@ def test_anchors_on_the_rows_of_their_class_stay():
         ({"label_cost": 1.0}, "z_labels"),
         ({"label_cost": 1.0, "z_labels": [0]}, "z_labels"),
         ({"scale": 0.0}, "scale"),
+        ({"scale": np.inf}, "scale"),
+        ({"scale": "1"}, "scale"),
+        ({"label_cost": -1.0}, "label_cost"),
+        ({"label_cost": np.nan}, "label_cost"),
+        ({"anchor_labels": [0, 0.5, 1, 1]}, "anchor_labels must be whole"),
+        ({"anchor_labels": list("aabb")}, "anchor_labels must be whole"),
+        ({"anchors": np.zeros((0, 1)), "anchor_labels": []}, "no anchor"),
+        ({"Z": [[0.0], [1e200]]}, "overflow"),
     ],
 )
 def test_bad_input(change, message):
@@ -174,3 +182,36 @@ def test_a_flow_needs_something_to_move(name):
 def test_a_flow_starts_on_rows_only(Z, probs, message):
     with pytest.raises(InputError, match=message):
         AnchorFlow(2, 2, 1).init_from(Z, probs)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"Z_bag": [[0.0, 1.0]]}, "Z_bag must be"),
+        ({"Z_bag": [[np.nan]]}, "Z_bag must be finite"),
+        ({"Z_bag": np.zeros((0, 1))}, "Z_bag must be"),
+        ({"Z_bag": [["a"]]}, "must be numbers"),
+        ({"proportion": [0.2, 0.3, 0.5]}, "proportion must be 2 shares"),
+        ({"proportion": [np.nan, 1]}, "proportion must be"),
+        ({"proportion": [0.5, 0.9]}, "sum to 1"),
+        ({"proportion": [-0.5, 1.5]}, "proportion must be"),
+        ({"z_labels": [0, 1, 1]}, "z_labels must be 2 classes"),
+        ({"z_labels": None}, "label_cost needs z_labels"),
+        ({"head": lambda a: a[:2]}, "head must return"),
+        ({"head": lambda a: torch.cat([a, a], dim=1) * np.nan}, "no longer finite"),
+    ],
+)
+def test_a_step_that_cannot_be_taken(change, message):
+    good = {"Z_bag": ROWS, "proportion": [0.5, 0.5], "z_labels": [0, 1], "head": lambda a: torch.cat([-a, a], dim=1)}
+    flow = AnchorFlow(2, 3, 1, label_cost=1.0, random_state=0).init_from(ROWS, np.full((2, 2), 0.5))
+    flow.step(**good)
+    with pytest.raises(InputError, match=message):
+        flow.step(**{**good, **change})
+
+
+@pytest.mark.parametrize("change", [{"lr": -1.0}, {"lr": np.nan}, {"class_term": -1.0}, {"label_cost": np.inf}])
+def test_a_flow_needs_numbers(change):
+    with pytest.raises(InputError, match=next(iter(change))):
+        AnchorFlow(2, 2, 1, **change)
+    with pytest.raises(InputError, match="present must be 2 times"):
+        AnchorFlow(2, 2, 1).init_noise(np.zeros((3, 1)), np.array([False, False]))

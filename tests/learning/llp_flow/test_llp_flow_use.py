@@ -45,6 +45,9 @@ def test_a_model_and_predictions_come_out(files):
     model = LLPFlowClassifier.load(folder / "model")
     new = pd.read_csv(folder / "new.csv")[["a", "b", "c", "d"]]
     np.testing.assert_allclose(model.predict_proba(new)[:, 0], found["p_left"], rtol=1e-6)
+    twice = use(folder, "--out", str(folder / "b"), "--predict", str(folder / "new.csv"), "--pred-out", str(folder))
+    assert "--pred-out" in str(twice.exception)
+    assert "give another file" in str(twice.exception)
     again = use(folder, "--lam-anchor", "0")
     assert isinstance(again.exception, InputError)
     assert "not an empty folder" in str(again.exception)

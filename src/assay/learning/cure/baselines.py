@@ -128,7 +128,7 @@ def simgcd(
     head, projection = made_with(seed, lambda: (CosineHead(dim, problem.n_classes), _projection(dim)))
     if start == "kmeans":
         centroids = seeded_kmeans(problem.features(), problem.n_classes, problem.y, random_state=seed).centroids
-        head.prototypes.data = F.normalize(torch.from_numpy(centroids), dim=1)
+        head.prototypes.data = torch.from_numpy(centroids)
     encoder, y, loop = problem.encoder, torch.from_numpy(problem.y), problem.loop(seed, batch_size, lr)
     trained = [*encoder.parameters(), *head.parameters(), *(projection.parameters() if contrast else ())]
     optimiser = torch.optim.Adam(trained, lr)

@@ -1,4 +1,8 @@
-"""k-means in which labelled rows keep together, and how many clusters there are."""
+"""k-means on the sphere in which labelled rows keep together.
+
+Rows and centroids have length 1 and the nearest centroid is the one of the largest cosine, as the head of the network
+sees it. Plain distances look at the length of a mean too, which is short where a class is wide.
+"""
 
 from __future__ import annotations
 
@@ -15,10 +19,10 @@ FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 
 CHUNK_NUMBERS = 2**24
-"""Distances held at once: 64 MiB."""
+"""Cosines held at once: 64 MiB."""
 
-SETTLED = 1e-4
-"""k-means ends when the centroids' squared move is below this share of the rows' variance, or no row moves."""
+SETTLED = 1e-6
+"""A start ends when the mean squared move of the centroids is below this, or no row moves."""
 
 
 @dataclass(frozen=True)
@@ -30,9 +34,9 @@ class Clusters:
     labels
         (n,) cluster of every row; clusters of known classes have the class's number.
     centroids
-        (K, d) means of the clusters.
+        (K, d) directions of the clusters' means, of length 1.
     inertia
-        Sum of squared distances of the rows to their centroids.
+        Sum of the rows' squared distances to their centroids, 2 − 2·cosine.
     """
 
     labels: IntArray
@@ -54,7 +58,7 @@ def seeded_kmeans(
     Parameters
     ----------
     Z
-        (n, d) float32, finite.
+        (n, d) finite; scaled to length 1 here.
     n_clusters
         K, at least the number of known classes.
     y
@@ -77,11 +81,11 @@ def seeded_kmeans(
             f"n_clusters must be at least {max(1, n_known)}, the known classes, and have a row for each other cluster, "
             f"got {n_clusters} for {int((labels < 0).sum())} unlabelled rows"
         )
-    Z = np.ascontiguousarray(Z, dtype=np.float32)
+    Z = unit(np.ascontiguousarray(Z, dtype=np.float32))
     rng = np.random.default_rng(random_state)
     free = np.flatnonzero(labels < 0)
     fixed = np.flatnonzero(labels >= 0)
-    known = _means(Z[fixed], labels[fixed], n_known, np.zeros((n_known, Z.shape[1]), np.float32))
+    known = _directions(Z[fixed], labels[fixed], np.zeros((n_known, Z.shape[1]), np.float32))
     starts = 1 if n_clusters == n_known else n_init  # without new clusters nothing is random
     best: Clusters | None = None
     for _ in range(starts):
@@ -92,10 +96,14 @@ def seeded_kmeans(
     return best
 
 
+def unit(rows: FloatArray) -> FloatArray:
+    """Rows of length 1; zeros stay."""
+    return rows / np.maximum(np.linalg.norm(rows, axis=1, keepdims=True), 1e-12)
+
+
 def matched_first(labels: IntArray, centroids: FloatArray, known: FloatArray) -> tuple[IntArray, FloatArray]:
     """Number clusters anew: those that fit the known prototypes (C, d) best come first, in the prototypes' order."""
-    unit = centroids / np.maximum(np.linalg.norm(centroids, axis=1, keepdims=True), 1e-12)
-    of_class = linear_sum_assignment(known @ unit.T, maximize=True)[1]
+    of_class = linear_sum_assignment(known @ centroids.T, maximize=True)[1]
     order = np.concatenate([of_class, np.setdiff1d(np.arange(len(centroids)), of_class)])
     place = np.empty(len(order), dtype=np.int64)
     place[order] = np.arange(len(order))
@@ -104,51 +112,42 @@ def matched_first(labels: IntArray, centroids: FloatArray, known: FloatArray) ->
 
 def _lloyd(Z: FloatArray, y: IntArray, free: IntArray, centroids: FloatArray, max_iter: int) -> Clusters:
     labels = y.copy()
-    settled = SETTLED * float(Z.var(axis=0).sum()) * len(centroids)
-    away = np.zeros(len(Z), dtype=np.float32)
+    loose = Z[free]
     for _ in range(max_iter):
         before = labels[free]
-        labels[free], away[free] = _nearest(Z[free], centroids)
-        new = _means(Z, labels, len(centroids), centroids)
-        new = _refill(Z, labels, new, away, free)
-        moved = float(((new - centroids) ** 2).sum())
+        labels[free], cosine = _nearest(loose, centroids)
+        new = _directions(Z, labels, centroids)
+        empty = np.flatnonzero(np.bincount(labels, minlength=len(centroids)) == 0)
+        if len(empty):  # to the unlabelled rows that lie farthest from their own
+            farthest = np.argsort(cosine, kind="stable")[: len(empty)]
+            new[empty[: len(farthest)]] = loose[farthest]
+        moved = float(((new - centroids) ** 2).sum(axis=1).mean())
         centroids = new
-        if moved <= settled or np.array_equal(before, labels[free]):
+        if moved <= SETTLED or np.array_equal(before, labels[free]):
             break
-    labels[free], away[free] = _nearest(Z[free], centroids)
-    inertia = float(((Z - centroids[labels]) ** 2).sum())
-    return Clusters(labels, centroids, inertia)
+    labels[free], _ = _nearest(loose, centroids)
+    return Clusters(labels, centroids, float(((Z - centroids[labels]) ** 2).sum()))
 
 
 def _nearest(rows: FloatArray, centroids: FloatArray) -> tuple[IntArray, FloatArray]:
-    """The nearest centroid of each row and the squared distance less the row's own squared length."""
+    """The centroid of largest cosine for each row, and that cosine."""
     nearest = np.empty(len(rows), dtype=np.int64)
-    away = np.empty(len(rows), dtype=np.float32)
-    half = (centroids**2).sum(axis=1) / 2
+    cosine = np.empty(len(rows), dtype=np.float32)
     step = max(1, CHUNK_NUMBERS // len(centroids))
     for start in range(0, len(rows), step):
-        gain = rows[start : start + step] @ centroids.T
-        gain -= half
-        best = gain.argmax(axis=1)
+        table = rows[start : start + step] @ centroids.T
+        best = table.argmax(axis=1)
         nearest[start : start + step] = best
-        away[start : start + step] = -2 * gain[np.arange(len(best)), best]
-    return nearest, away
+        cosine[start : start + step] = table[np.arange(len(best)), best]
+    return nearest, cosine
 
 
-def _means(rows: FloatArray, labels: IntArray, k: int, otherwise: FloatArray) -> FloatArray:
-    """Mean of each cluster's rows; of a cluster without rows what stands in ``otherwise``."""
+def _directions(rows: FloatArray, labels: IntArray, otherwise: FloatArray) -> FloatArray:
+    """Direction of each cluster's mean; of a cluster without rows what stands in ``otherwise``."""
+    k = len(otherwise)
     member = sparse.csr_array((np.ones(len(rows), np.float32), (labels, np.arange(len(rows)))), shape=(k, len(rows)))
     count = np.bincount(labels, minlength=k)[:, None]
-    return np.where(count > 0, (member @ rows) / np.maximum(count, 1), otherwise).astype(np.float32)
-
-
-def _refill(Z: FloatArray, labels: IntArray, centroids: FloatArray, away: FloatArray, free: IntArray) -> FloatArray:
-    """Move the centroid of an empty cluster to the unlabelled row that lies farthest from its own."""
-    empty = np.flatnonzero(np.bincount(labels, minlength=len(centroids)) == 0)
-    if len(empty):
-        distance = away[free] + (Z[free] ** 2).sum(axis=1)
-        centroids[empty] = Z[free[np.argsort(-distance, kind="stable")[: len(empty)]]]
-    return centroids
+    return np.where(count > 0, unit(member @ rows), otherwise).astype(np.float32)
 
 
 def _spread(rows: FloatArray, count: int, known: FloatArray, rng: np.random.Generator) -> FloatArray:
@@ -156,23 +155,19 @@ def _spread(rows: FloatArray, count: int, known: FloatArray, rng: np.random.Gene
     chosen = np.empty((count, rows.shape[1]), dtype=np.float32)
     if count == 0:
         return chosen
-    squares = (rows**2).sum(axis=1)
     candidates = 2 + int(np.log(max(2, count + len(known))))
-    if len(known):
-        distance = np.maximum(squares + _nearest(rows, known)[1], 0).astype(np.float64)
-    else:
-        first = rows[rng.integers(len(rows))]
-        chosen[0] = first
-        distance = np.maximum(squares - 2 * rows @ first + first @ first, 0).astype(np.float64)
-    for place in range(0 if len(known) else 1, count):
+    first = 0
+    if not len(known):
+        chosen[0], first = rows[rng.integers(len(rows))], 1
+    distance = np.maximum(1 - _nearest(rows, known if len(known) else chosen[:1])[1].astype(np.float64), 0)
+    for place in range(first, count):
         total = distance.sum()
         if total > 0:
             some = np.searchsorted(np.cumsum(distance), rng.random(candidates) * total, side="right")
             some = np.minimum(some, len(rows) - 1)
         else:  # all rows lie on centroids
             some = rng.integers(len(rows), size=candidates)
-        each = np.maximum(squares[:, None] - 2 * (rows @ rows[some].T) + squares[some], 0)
-        each = np.minimum(each, distance[:, None])
+        each = np.minimum(np.maximum(1 - rows @ rows[some].T, 0), distance[:, None])
         best = int(each.sum(axis=0).argmin())
         chosen[place], distance = rows[some[best]], each[:, best].astype(np.float64)
     return chosen

@@ -12,7 +12,7 @@ from sklearn.metrics import silhouette_score
 from assay.errors import InputError
 
 from .accuracy import matched
-from .clustering import seeded_kmeans
+from .clustering import seeded_kmeans, unit
 
 MOST_ROWS, SILHOUETTE_ROWS = 10_000, 2000
 """More rows than the first are sampled for the clusterings, more than the second for their silhouettes."""
@@ -68,8 +68,7 @@ def estimate_n_classes(
     rows = np.arange(len(table))
     if len(rows) > MOST_ROWS:
         rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
-    features = table[rows].astype(np.float32)
-    features /= np.maximum(np.linalg.norm(features, axis=1, keepdims=True), 1e-12)
+    features = unit(table[rows].astype(np.float32))
     labels = labels[rows].astype(np.int64)
     most = min(4 * n_known + 10, len(rows) // 20) if k_max is None else k_max
     if k_max is not None and k_max < n_known:

@@ -14,7 +14,7 @@ from torch.nn import functional as F
 from assay.errors import InputError
 from assay.numerics.contrastive import supervised_contrastive
 
-from .clustering import matched_first, seeded_kmeans
+from .clustering import matched_first, seeded_kmeans, unit
 from .head import CosineHead
 from .losses import js_consistency, logit_adjusted_distillation, mean_entropy, semantic_exploration_energy
 
@@ -220,8 +220,7 @@ class CURE(nn.Module):
             known = F.normalize(self.head.prototypes, dim=1).cpu().numpy()
             clusters, centroids = matched_first(clusters, centroids, known)
         self.head.extend(torch.from_numpy(centroids[self.n_known :]))
-        lengths = self.head.prototypes.norm(dim=1, keepdim=True)
-        self.head.prototypes.div_(lengths.clamp_min(1e-12))
+        self.head.prototypes.copy_(F.normalize(self.head.prototypes, dim=1))
         self.prior = torch.full((n_classes,), 1 / n_classes, dtype=self.prior.dtype, device=self.prior.device)
         return clusters
 
@@ -306,4 +305,4 @@ def _rows(Z: ArrayLike | Tensor, dim: int) -> NDArray[np.float32]:
     table = table.astype(np.float32)
     if not np.isfinite(table).all():
         raise InputError("Z must be finite, and has NaN or infinity in it")
-    return table / np.maximum(np.linalg.norm(table, axis=1, keepdims=True), 1e-12)
+    return unit(table)

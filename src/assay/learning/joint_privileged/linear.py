@@ -91,7 +91,8 @@ class Basis:
         """From (…, 1 + r, k) to (…, 1 + d, k)."""
         if self.turn is None:
             return coef
-        return np.concatenate([coef[..., :1, :], np.einsum("dr,...rk->...dk", self.turn, coef[..., 1:, :])], axis=-2)
+        wide = np.moveaxis(np.tensordot(coef[..., 1:, :], self.turn, axes=(-2, 1)), -1, -2)
+        return np.concatenate([coef[..., :1, :], wide], axis=-2)
 
 
 @dataclass(frozen=True)

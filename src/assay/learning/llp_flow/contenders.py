@@ -150,4 +150,3 @@ def mean_map(X: FloatArray, bags: NDArray[np.int64], proportions: FloatArray, X_
     score = test @ precision @ means.T - 0.5 * np.einsum("kd,de,ke->k", means, precision, means)
     prior = np.log(np.maximum((sizes / sizes.sum()) @ proportions, 1e-12))
     return special.softmax(score + prior, axis=1)
-

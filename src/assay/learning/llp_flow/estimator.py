@@ -228,7 +228,7 @@ class LLPFlowClassifier(ClassifierMixin, BaseEstimator):
             self.anchors_ = flow.anchors.cpu().numpy()
             self.anchor_labels_ = self.classes_[flow.labels.cpu().numpy()]
         self.history_ = history.arrays()
-        self._report = self._describe(own, whole)
+        self._report = report
         return self
 
     def _build(self, rows: Tensor, device: torch.device, classes: int) -> Tensor:
@@ -343,9 +343,10 @@ class LLPFlowClassifier(ClassifierMixin, BaseEstimator):
         InputError
             When it is no such folder, or damaged.
         """
+        where = pick_device(device)
         state, tensors = net_files.load(folder, KIND)
         try:
-            return cls._from(state, tensors, pick_device(device))
+            return cls._from(state, tensors, where)
         except (KeyError, TypeError, RuntimeError, AttributeError, IndexError, ValueError) as error:
             raise InputError(f"{folder} is damaged: {one_line(error, 200)}") from None
 

@@ -72,25 +72,24 @@ def proportions_from_counts(counts: Any) -> pd.DataFrame:
     [0.75, 0.25]
     """
     if isinstance(counts, Mapping):
-        counts = pd.DataFrame({bag: np.atleast_1d(row) for bag, row in counts.items()}).T if _even(counts) else None
-        if counts is None or counts.shape[1] < 2:
-            raise InputError("counts must hold of each bag the counts of all classes, as many for each bag, at least 2")
+        counts = pd.DataFrame.from_dict(dict(counts), orient="index")
     if not isinstance(counts, pd.DataFrame):
         if np.ndim(counts) != 2:
             raise InputError(f"counts must have rows (bags) and columns (classes), got {np.ndim(counts)} dimension(s)")
         counts = pd.DataFrame(np.asarray(counts))
-    frame = counts
-    values = _numbers("counts", frame)
+    values = _numbers("counts", counts)
+    if values.shape[1] < 2:
+        raise InputError("counts must have a column for each class, at least 2, and has 1")
     with np.errstate(over="ignore"):
         total = values.sum(axis=1)
     bad = ~np.isfinite(values).all(axis=1) | (values < 0).any(axis=1) | ~(total > 0) | ~np.isfinite(total)
     if bad.any():
         at = int(np.argmax(bad))
         raise InputError(
-            f"counts of bag {shown(frame.index[at])} must be finite, not negative and not all 0, "
+            f"counts of bag {shown(counts.index[at])} must be finite, not negative and not all 0, "
             f"got {values[at].tolist()}"
         )
-    return pd.DataFrame(values / total[:, None], index=frame.index, columns=frame.columns)
+    return pd.DataFrame(values / total[:, None], index=counts.index, columns=counts.columns)
 
 
 def checked_bags(X: Any, bags: Any, proportions: Any, classes: Any = None) -> Bags:
@@ -209,7 +208,7 @@ def make_bags(
         Rows a bag; what is left over is a smaller last bag, if it has at least two rows.
     kind
         ``"iid"``: rows at random. ``"dirichlet"``: each bag draws its own class mix from a symmetric Dirichlet, until
-        classes run out.
+        classes run out; its rows are in random order.
     alpha
         Of the Dirichlet; small is diverse. Default 0.5.
     random_state
@@ -223,7 +222,7 @@ def make_bags(
     Raises
     ------
     InputError
-        For a size below 1 or above n, an unknown kind, or an alpha that is not positive.
+        For classes that are missing, a size below 1 or above n, an unknown kind, or an alpha that is not positive.
 
     Examples
     --------
@@ -308,11 +307,6 @@ def _ids(X: Any, bags: Any) -> NDArray[Any]:
     return ids
 
 
-def _even(counts: Mapping[Any, Any]) -> bool:
-    """Whether there are as many counts of each bag."""
-    return len({np.shape(row) for row in counts.values()}) == 1 and np.ndim(next(iter(counts.values()))) == 1
-
-
 def _sortable(ids: NDArray[Any]) -> bool:
     """Whether the order of the rows can be kept out of the result; ids of several types have no order."""
     return ids.dtype.kind != "O" or len({type(one) for one in ids}) == 1
@@ -362,7 +356,7 @@ def _table(proportions: Any, classes: Any) -> pd.DataFrame:
     named = _classes(range(values.shape[1])) if named is None else named
     if len(named) != values.shape[1]:
         raise InputError(f"proportions has {values.shape[1]} classes, and classes names {len(named)}")
-    return pd.DataFrame(values, index=pd.Index(index), columns=pd.Index(named))
+    return pd.DataFrame(values, index=pd.Index(index, tupleize_cols=False), columns=pd.Index(named))
 
 
 def _classes(given: Any) -> NDArray[Any]:

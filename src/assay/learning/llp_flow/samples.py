@@ -107,4 +107,3 @@ def bagged(
     bags = np.repeat(np.arange(len(deal)), [len(bag) for bag in deal])
     proportions = np.stack([np.bincount(y[bag], minlength=K) / len(bag) for bag in deal])
     return Sample(X[rows], bags, proportions, X_test, y[rows], y_test)
-

@@ -79,8 +79,8 @@ def numbers(frame: pd.DataFrame, path: Path) -> pd.DataFrame:
     words = [str(c) for c in frame if not pd.api.types.is_numeric_dtype(frame[c])]
     if words:
         raise InputError(
-            f"{path.name}: {len(words)} column(s) hold words or dates, the first is {words[0]!r}; encode them as numbers, or "
-            "leave them out with --ignore"
+            f"{path.name}: {len(words)} column(s) hold words or dates, the first is {words[0]!r}; encode them as "
+            "numbers, or leave them out with --ignore"
         )
     if not frame.shape[1]:
         raise InputError(f"{path.name} has no columns to learn from")
