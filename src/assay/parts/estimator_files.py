@@ -201,7 +201,7 @@ def _check_trees(held: Any, columns: float, seen: set[int], file: str) -> None:
             ("sklearn.tree", "sklearn.ensemble._forest", "sklearn.ensemble._gb", "sklearn.ensemble._hist")
         )
         for item in vars(held).values():
-            _check_trees(item, min(columns, own) if passes_on else own, seen, file)
+            _check_trees(item, min(columns, own) if passes_on else math.inf, seen, file)
 
 
 def _check_tree(tree: Any, columns: float, file: str) -> None:

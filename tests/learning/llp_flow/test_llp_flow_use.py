@@ -60,7 +60,7 @@ def test_a_model_and_predictions_come_out(files):
         (["--predict", "x.csv"], {}, "--pred-out must be given together"),
         (["--ignore", "nam"], {}, "no column 'nam'; did you mean 'name'"),
         ([], {"rows": lambda t: t.drop(columns="precinct")}, "no column 'precinct'"),
-        ([], {"rows": lambda t: t.assign(e="word")}, "1 column.* hold words, the first is 'e'"),
+        ([], {"rows": lambda t: t.assign(e="word")}, "1 column.* hold words or dates, the first is 'e'"),
         ([], {"rows": lambda t: t.assign(a=t["a"].where(t.index > 0))}, "missing or infinite values, the first is 'a'"),
         ([], {"rows": lambda t: t[["precinct", "name"]]}, "no columns to learn from"),
         ([], {"shares": lambda t: t[1:]}, "without a row in proportions, the first is '000'"),
@@ -71,6 +71,7 @@ def test_a_model_and_predictions_come_out(files):
             "'precinct' is empty in 1 rows",
         ),
         ([], {"shares": lambda t: t.rename(columns={"precinct": "ward"})}, "no column 'precinct'"),
+        ([], {"shares": lambda t: t.assign(left=30, right=70)}, "give --counts"),
     ],
 )
 def test_files_that_cannot_be_used(files, arguments, change, message):

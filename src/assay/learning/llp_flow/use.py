@@ -100,7 +100,11 @@ def read_proportions(path: Path, bag: str, counts: bool) -> pd.DataFrame:
     table = frame.set_index(bag)
     if table.index.hasnans:
         raise InputError(f"{path.name}: the column {bag!r} is empty in {int(table.index.isna().sum())} rows")
-    return proportions_from_counts(table) if counts else table
+    if counts:
+        return proportions_from_counts(table)
+    if (table.select_dtypes("number") > 1.5).to_numpy().any():
+        raise InputError(f"{path.name} holds numbers above 1; give --counts where they are counts, else shares of 1")
+    return table
 
 
 def summary(clf: LLPFlowClassifier, rows: int) -> str:
