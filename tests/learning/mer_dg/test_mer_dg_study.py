@@ -157,7 +157,8 @@ def test_step_times_are_a_median_of_ratios(monkeypatch):
 
 def test_budgets_and_a_study_that_can_be_sent_to_a_worker():
     names = {b: {t.name for t, _ in STUDY.pairs(b)} for b in Budget}
-    assert names[Budget.SMOKE] == {"watch-subject", "watch-cooccur", "step-time"}
+    assert names[Budget.SMOKE] == {"watch-subject", "step-time"}
+    assert {t.name for t in STUDY.tasks} - names[Budget.QUICK] == {"watch-raw", "watch-missing"}
     assert names[Budget.FULL] == {t.name for t in STUDY.tasks}
     assert {a.name for t, a in STUDY.pairs(Budget.FULL) if "step" in t.name} == {"mer"}
     assert STUDY.base_seed == 2000

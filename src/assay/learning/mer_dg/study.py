@@ -112,7 +112,7 @@ def load_step(seed: int, budget: Budget, large: bool) -> tuple[step_time.Step, N
     """A training step to be timed."""
     if large:
         return step_time.large_step(seed), None
-    return step_time.small_step(seed, turns=15 if budget is Budget.SMOKE else 120), None
+    return step_time.small_step(seed, turns=10 if budget is Budget.SMOKE else 120), None
 
 
 def score(output: Any, hidden: Hidden) -> Mapping[str, float]:
@@ -259,6 +259,7 @@ TASKS = (
         partial(load, kind=COOCCUR),
         score,
         "the same, and a code in both signals that tells the exercise of 90 % of the source windows and of no target",
+        budgets=QUICK,
     ),
     Task(STEP, partial(load_step, large=False), score_step, "time of a step, small encoders: with / without"),
     Task(
