@@ -1,0 +1,70 @@
+"""The worked examples: each page's code runs, prints what the page shows, and what the page says in words holds."""
+
+from pathlib import Path
+
+import pages
+import pytest
+
+FOLDER = Path(__file__).parents[2] / "docs" / "examples"
+# Clustering sums in another order on another machine: what these pages measure may differ, what they say may not.
+MEASURED = {"cure": 3}
+
+
+def clkd(made):
+    mean = made["found"].groupby("women").mean()
+    assert mean.loc[40, "clkd"] > max(mean.loc[40, "study alone"], mean.loc[40, "index alone"])
+    gain = mean["clkd"] - mean["study alone"]
+    assert gain[40] > gain[150]
+
+
+def cure(made):
+    table = made["table"]
+    assert table.loc["CURE", "all"] > table.loc["k-means with labels", "all"] + 0.03
+    assert table.loc["CURE", "known"] > 0.9
+    assert (made["found"].labels_[made["labelled"]] == made["y"][made["labelled"]]).all()
+    assert 6 <= made["guess"].n_classes_ <= 14
+    assert made["printed"][4].startswith("True")
+
+
+def joint_privileged(made):
+    means = made["means"]
+    assert (means["coupled"] > means[["W ignored", "two stages"]].max(axis=1) - 0.5).all()
+
+
+def llp_flow(made):
+    right = made["right"]
+    assert right["flow"] > right["majority of the bracket"] + 0.15
+    assert right["flow"] > right["with the votes"] - 0.05
+
+
+def mer_dg(made):
+    report = made["report"]
+    assert (report.loc[0.1, "rankme"] > 1.3 * report.loc[0, "rankme"]).all()
+    assert max(made["right"].values()) - min(made["right"].values()) < 0.05
+    assert not any(module._forward_hooks for module in made["net"].modules())
+
+
+SAYS = {"clkd": clkd, "cure": cure, "joint-privileged": joint_privileged, "llp-flow": llp_flow, "mer-dg": mer_dg}
+
+
+def test_every_page_is_here():
+    assert {page.stem for page in FOLDER.glob("*.md")} - {"index"} == set(SAYS)
+
+
+@pytest.mark.parametrize("name", sorted(SAYS))
+def test_the_page_runs_and_is_right(name, tmp_path):
+    page = FOLDER / f"{name}.md"
+    printed = []
+
+    def say(block, text):
+        measured = MEASURED.get(name, 0)
+        different = "" if 0 < measured <= len(printed) + 1 else pages.difference(block.text, text)
+        printed.append(text)
+        assert text.strip(), f"nothing is printed where {name}.md shows\n{block.text}"
+        assert not different, (
+            f"{different}\n(`python tests/docs/pages.py docs/examples/{name}.md` writes it anew)\n{text}"
+        )
+
+    made = pages.run(page.read_text(encoding="utf-8"), tmp_path, say)
+    assert printed
+    SAYS[name](made | {"printed": printed})
