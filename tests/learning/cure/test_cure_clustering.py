@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from sklearn.cluster import KMeans
 
 from assay.errors import InputError
-from assay.learning.cure import estimate_n_classes, gcd_accuracy, seeded_kmeans
+from assay.learning.cure import estimate_n_classes, estimation, gcd_accuracy, seeded_kmeans
 from assay.learning.cure.clustering import matched_first
 from assay.learning.cure.estimation import chosen
 
@@ -78,6 +78,47 @@ def test_any_rows_are_clustered_or_refused(n, k, n_known, seed):
     assert (found.labels == again.labels).all()
 
 
+def test_size_of_rows_does_not_count():
+    Z, y = blobs(4, 20)
+    labels = np.where(y < 2, y, -1)
+    plain = seeded_kmeans(Z, 4, labels, random_state=0)
+    before = Z.copy()
+    for size in (1e-200, 1e-30, 1e30, 1e200):
+        found = seeded_kmeans(Z.astype(float) * size, 4, labels, random_state=0)
+        assert (found.labels == plain.labels).all()
+        np.testing.assert_allclose(found.centroids, plain.centroids, atol=1e-5)
+    assert (before == Z).all()
+
+
+@pytest.mark.parametrize(
+    ("Z", "y", "more", "message"),
+    [
+        (np.full((4, 2), np.nan), [0, 1, -1, -1], {}, "Z must be finite"),
+        (np.ones(4), [0, 1, -1, -1], {}, "Z must be a numeric matrix"),
+        ([[1.0], [1.0, 2.0]], [0, 1], {}, "Z must have rows of the same length"),
+        (np.eye(4), [0, 1, -1], {}, r"y must be \(4,\)"),
+        (np.eye(4), [0, 0.5, -1, -1], {}, "y must be whole numbers"),
+        (np.eye(4), [0, -2, -1, -1], {}, "y must hold classes"),
+        (np.eye(4), [0, 2, -1, -1], {}, "none of 1"),
+        (np.eye(4), [0, 1, -1, -1], {"n_init": 0}, "n_init must be"),
+        (np.eye(4), [0, 1, -1, -1], {"max_iter": 0}, "max_iter must be"),
+    ],
+)
+def test_bad_input_to_the_clustering_is_named(Z, y, more, message):
+    with pytest.raises(InputError, match=message):
+        seeded_kmeans(Z, 3, y, **more)
+
+
+def test_rare_classes_survive_the_sample(monkeypatch):
+    monkeypatch.setattr(estimation, "MOST_ROWS", 60)
+    Z, y = blobs(4, 100)
+    labels = np.full(len(y), -1)
+    labels[[0, 100, 200]] = [0, 1, 2]
+    for seed in range(5):
+        found, _ = estimate_n_classes(Z, labels, k_max=5, random_state=seed)
+        assert 3 <= found <= 5
+
+
 def test_clusters_are_numbered_by_the_prototypes_that_they_fit():
     centroids = np.eye(3, dtype=np.float32)
     labels, moved = matched_first(np.array([0, 1, 2, 2]), centroids, centroids[[2, 0]])
@@ -118,7 +159,10 @@ def test_the_range_of_the_number_is_kept():
         (lambda Z, y: (Z, np.where(y == 0, 0, -1), {}), "at least two known classes"),
         (lambda Z, y: (Z, y + 1, {}), "numbered 0 to C - 1"),
         (lambda Z, y: (Z[:-1], y, {}), "y must be"),
-        (lambda Z, y: (np.where(Z > 1, np.nan, Z), y, {}), "Z must be a finite matrix"),
+        (lambda Z, y: (np.where(Z > 1, np.nan, Z), y, {}), "Z must be finite"),
+        (lambda Z, y: (Z.astype(str), y, {}), "Z must be a numeric matrix"),
+        (lambda Z, y: (Z, np.where(y == 0, -2, y - 1), {}), "y must hold classes numbered"),
+        (lambda Z, y: (Z, y, {"k_max": 5.5}), "k_max must be a whole number"),
         (lambda Z, y: (Z, y, {"k_max": 1}), "k_max must be at least"),
     ],
 )
@@ -158,3 +202,9 @@ def test_bad_input_to_the_accuracy_is_named():
         gcd_accuracy([], [], [0])
     with pytest.raises(InputError, match="y_true must not have missing"):
         gcd_accuracy(["a", None], [0, 1], ["a"])
+    with pytest.raises(InputError, match="known_classes must be a list"):
+        gcd_accuracy(["a", "b"], [0, 1], "ab")
+    with pytest.raises(InputError, match="y_true and y_pred"):
+        gcd_accuracy([[0], [1, 2]], [0, 1], [0])
+    mixed = np.array(["a", 1], dtype=object)
+    assert gcd_accuracy(mixed, [0, 1], ["a"]) == {"all": 1, "known": 1, "novel": 1, "gap": 0}

@@ -204,6 +204,45 @@ def test_an_encoder_of_ones_own_is_copied(data):
     assert torch.equal(torch.get_rng_state(), state)
 
 
+def test_what_works_in_place_changes_no_row(data):
+    X, _, y = data
+    rows = X.astype(np.float32)
+    before = rows.copy()
+    rows.flags.writeable = False
+    mine = nn.Sequential(nn.ReLU(inplace=True), nn.Linear(6, 5))
+    views = []
+
+    def noisy(batch, generator):
+        views.append(batch.add_(torch.randn(batch.shape, generator=generator)))
+        return batch
+
+    model = CUREDiscovery(4, encoder=mine, dim=5, augment=noisy, **FAST)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", UserWarning)  # also torch's of arrays that cannot be written
+        first = model.fit(rows, y).predict_proba(rows)
+    assert (rows == before).all()
+    np.testing.assert_array_equal(model.predict_proba(rows), first)
+    assert not torch.equal(views[0], views[1])
+
+
+def test_divergence_is_said(data):
+    X, _, y = data
+    for more in ({"lr": 1e30}, {"entropy": 1e300}):
+        with pytest.raises(InputError, match="diverged"):
+            CUREDiscovery(4, **FAST | {"epochs": (1, 3)}, **more).fit(X, y)
+
+    class Logarithm(nn.Module):
+        def forward(self, x):
+            return torch.log(x)
+
+    idle = {"augment": lambda batch, _: batch, "epochs": (0, 0)}
+    model = CUREDiscovery(4, encoder=Logarithm(), dim=6, **FAST | idle).fit(np.abs(X) + 1, y)
+    with pytest.raises(InputError, match="X has rows for which the encoder gives NaN"):
+        model.predict(-np.abs(X))
+    with pytest.raises(InputError, match="encoder gave NaN"):
+        clone(model).fit(-np.abs(X), y)
+
+
 def test_features_of_another_network_start_as_they_are(data):
     X, true, y = data
     idle = CUREDiscovery(4, encoder="residual", **FAST | {"epochs": (0, 0)}).fit(X, y)
@@ -333,6 +372,8 @@ def test_it_is_an_estimator(data, fitted):
         ({}, lambda X, y: (X + 1j, y), "real numbers"),
         ({}, lambda X, y: (X.astype(str), y), "real numbers"),
         ({}, lambda X, y: (pd.DataFrame({"a": ["x"] * len(y)}), y), "the column 'a' does not"),
+        ({}, lambda X, y: (pd.DataFrame(X + 1j), y), "the column '0' does not"),
+        ({"n_classes": np.array([4, 4])}, lambda X, y: (X, y), "n_classes must be a whole number"),
         ({}, lambda X, y: (X, y[:-1]), "y must have as many rows"),
         ({}, lambda X, y: (X, y[:, None]), "y must have one dimension"),
         ({}, lambda X, y: (X, np.where(y >= 0, y + 0.5, np.nan)), "something else"),

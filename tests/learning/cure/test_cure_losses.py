@@ -125,6 +125,13 @@ def test_gradients_are_right():
         (lambda: semantic_exploration_energy(torch.ones(3)), "prototypes must be"),
         (lambda: semantic_exploration_energy(torch.ones(3, 2, dtype=torch.int64)), "prototypes must be"),
         (lambda: semantic_exploration_energy(torch.ones(3, 2), 0.0), "temperature must be positive"),
+        (lambda: semantic_exploration_energy(torch.ones(3, 2), math.inf), "temperature must be positive"),
+        (lambda: js_consistency(torch.ones(3, 2).long(), torch.ones(3, 2).long()), "logits_a and logits_b"),
+        (
+            lambda: logit_adjusted_distillation(torch.ones(3, 2), torch.ones(3, 2), torch.tensor([1.0, 0.0]).log()),
+            "log_prior must be finite",
+        ),
+        (lambda: CosineHead(3, 3, scale=math.inf), "scale must be positive"),
         (lambda: js_consistency(torch.ones(3, 2), torch.ones(2, 3)), "logits_a and logits_b"),
         (lambda: mean_entropy(torch.ones(3)), "probs must be"),
         (lambda: mean_entropy(torch.ones(0, 3)), "probs must be"),

@@ -144,6 +144,31 @@ def test_the_callers_encoder_keeps_its_flags_and_takes_part_in_any_loop():
     torch.testing.assert_close(encoder[0].weight, frozen)
 
 
+def test_any_whole_numbers_are_labels():
+    made = begun().eval()
+    y = torch.tensor([0, -1, 2, -1, -1, 1])
+    want = made.stage2_loss(rows(6), rows(6, 1), y, 0.5)["loss"]
+    for dtype in (torch.int8, torch.int32):
+        torch.testing.assert_close(made.stage2_loss(rows(6), rows(6, 1), y.to(dtype), 0.5)["loss"], want)
+        made.stage1_loss(rows(3), rows(3, 1), torch.tensor([0, 1, 2], dtype=dtype))["loss"].backward()
+    gaps = np.r_[0.0, 1.0, 2.0, np.full(37, np.nan)]
+    Z = made.features(rows(40)).detach()
+    assert (net().begin_stage2(Z, 5, 0, gaps) == net().begin_stage2(Z.bfloat16().float(), 5, 0, gaps)).mean() > 0.9
+    assert net().begin_stage2(Z.bfloat16(), 5, 0, torch.tensor(gaps)).shape == (40,)
+
+
+def test_a_state_of_stage_2_loads_into_a_new_module():
+    made = begun()
+    made.stage2_loss(rows(6), rows(6, 1), torch.full((6,), -1), 0.5)
+    fresh = net()
+    fresh.load_state_dict(made.state_dict())
+    assert fresh.n_classes == 5
+    torch.testing.assert_close(fresh.prior, made.prior)
+    torch.testing.assert_close(fresh.eval()(rows(6)), made.eval()(rows(6)))
+    with pytest.raises(RuntimeError, match="size mismatch"):
+        begun(7).load_state_dict(made.state_dict())
+
+
 def test_half_precision_and_copies():
     made = begun()
     twin = copy.deepcopy(made)
@@ -175,6 +200,15 @@ def test_shapes_are_what_the_signatures_say():
         (lambda: net().stage1_loss(rows(2), rows(2), torch.tensor([0, -1])), "y of stage 1"),
         (lambda: net().stage1_loss(rows(2), rows(2), torch.tensor([0, 3])), "y of stage 1"),
         (lambda: begun().stage2_loss(rows(2), rows(2), torch.tensor([0, 3]), 0.0), "y of stage 2"),
+        (lambda: begun().stage2_loss(rows(2), rows(3), torch.tensor([0, 1]), 0.0), "view_a, view_b and y"),
+        (lambda: begun().stage2_loss(rows(2), rows(2), torch.tensor([0.0, 1.0]), 0.0), "y must be a tensor"),
+        (lambda: net().stage1_loss(rows(2), rows(2), torch.tensor([0])), "view_a, view_b and y"),
+        (lambda: net().stage1_loss(rows(2), rows(2), np.array([0, 1])), "y must be a tensor"),
+        (lambda: net().begin_stage2(np.eye(4), 4, 0, [0, 1, -1, -1]), "none of 2"),
+        (lambda: net().begin_stage2(np.eye(4), 4, 0, [0, 1, 2, 3]), "numbered 0 to 2"),
+        (lambda: net().begin_stage2(np.eye(4), 4, 0, [0, 1, 2]), r"y must be \(4,\)"),
+        (lambda: net().place_known(np.eye(4), [0, 1, 2, 7]), "numbered 0 to 2"),
+        (lambda: net(see2="a"), "see2 must be"),
         (lambda: begun().stage2_loss(rows(2), rows(2), torch.tensor([0, -2]), 0.0), "y of stage 2"),
         (lambda: begun().stage2_loss(rows(2), rows(2), torch.tensor([0, 1]), 1.1), "epoch_fraction"),
         (lambda: net().begin_stage2(np.ones((5, 4)), 2), "n_classes must be from 3"),

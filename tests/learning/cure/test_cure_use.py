@@ -61,6 +61,21 @@ def test_whole_numbers_with_gaps_stay_whole(files):
     assert set(pd.read_csv(folder / "r.csv")["class"]) == {0, 1, 2, 3}
 
 
+def test_gaps_are_the_same_in_every_kind_of_file(files):
+    folder, X, _, y = files
+    frame = pd.DataFrame(X).add_prefix("c")
+    words = np.array(["a", "b", ""])[y]
+    frame.assign(y=words).to_parquet(folder / "blank.parquet")
+    frame.assign(y=np.array(["a", "b", "-1"])[y]).to_csv(folder / "minus.csv", index=False)
+    np.savez(folder / "words.npz", X=X, y=words)
+    np.savez(folder / "floats.npz", X=X, y=y.astype(float))
+    for name, known in (("blank.parquet", "ab"), ("minus.csv", "ab"), ("words.npz", "ab"), ("floats.npz", "01")):
+        run(folder / name, "--out", folder / "r.csv", "--classes", 4, "--encoder", "residual")
+        table = pd.read_csv(folder / "r.csv", dtype={"class": str})
+        assert (table["given"] == (y >= 0)).all(), name
+        assert set(table.loc[~table["new"], "class"]) == set(known), name
+
+
 def test_bad_input_is_one_line(files):
     folder, *_ = files
     out = ["--out", folder / "r.csv"]

@@ -33,23 +33,29 @@ def gcd_accuracy(y_true: ArrayLike, y_pred: ArrayLike, known_classes: Iterable[A
     Raises
     ------
     InputError
-        If there are no rows, the lengths differ or a label is missing.
+        If there are no rows, the lengths differ, a label is missing or ``known_classes`` is no list.
 
     Examples
     --------
     >>> gcd_accuracy([0, 0, 1, 1, 2, 2], [5, 5, 3, 3, 3, 4], known_classes=[0, 1])["gap"]
     0.5
     """
-    true, pred = np.asarray(y_true), np.asarray(y_pred)
+    try:
+        true, pred = np.asarray(y_true), np.asarray(y_pred)
+    except ValueError:
+        raise InputError("y_true and y_pred must be (n,) labels, got lists of lists of other lengths") from None
     if true.ndim != 1 or true.shape != pred.shape or not len(true):
         raise InputError(f"y_true and y_pred must be (n,) and alike, got {true.shape} and {pred.shape}")
     for name, labels in (("y_true", true), ("y_pred", pred)):
         if pd.isna(labels).any():
             raise InputError(f"{name} must not have missing labels")
-    classes, at = np.unique(true, return_inverse=True)
-    clusters, of = np.unique(pred, return_inverse=True)
+    if isinstance(known_classes, str | bytes) or not isinstance(known_classes, Iterable):
+        raise InputError(f"known_classes must be a list of classes, got {known_classes!r}")
+    at, classes = pd.factorize(true, sort=True)
+    of, clusters = pd.factorize(pred, sort=True)
     right = matched(at, of, len(classes), len(clusters))
-    known = np.isin(classes, np.asarray(list(known_classes)))[at]
+    had = pd.Index(list(known_classes))
+    known = np.array([one in had for one in classes])[at]
 
     def share(rows: np.ndarray) -> float:
         return float(right[rows].mean()) if rows.any() else float("nan")

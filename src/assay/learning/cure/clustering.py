@@ -13,13 +13,18 @@ from numpy.typing import ArrayLike, NDArray
 from scipy import sparse
 from scipy.optimize import linear_sum_assignment
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
+
+from .labels import read_numbers
 
 FloatArray = NDArray[np.float32]
 IntArray = NDArray[np.int64]
 
 CHUNK_NUMBERS = 2**24
 """Cosines held at once: 64 MiB."""
+
+LARGE = 1e6
+"""Rows with a largest number beyond this, or below its inverse, are brought to size 1 first."""
 
 SETTLED = 1e-6
 """A start ends when the mean squared move of the centroids is below this, or no row moves."""
@@ -45,7 +50,7 @@ class Clusters:
 
 
 def seeded_kmeans(
-    Z: FloatArray,
+    Z: ArrayLike,
     n_clusters: int,
     y: ArrayLike,
     *,
@@ -72,16 +77,20 @@ def seeded_kmeans(
     Raises
     ------
     InputError
-        If K is below the number of known classes, or there are too few rows.
+        If Z is no finite matrix, y no classes of its rows, a number is none, K is below the number of known classes,
+        or there are too few rows.
     """
-    labels = np.asarray(y, dtype=np.int64)
+    Z = directions(Z)
+    labels = read_numbers(y, len(Z))
+    for name, value in (("n_clusters", n_clusters), ("n_init", n_init), ("max_iter", max_iter)):
+        if isinstance(value, bool) or not isinstance(value, int | np.integer) or value < 1:
+            raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
     n_known = int(labels.max(initial=-1)) + 1
     if n_clusters < max(1, n_known) or n_clusters - n_known > int((labels < 0).sum()):
         raise InputError(
             f"n_clusters must be at least {max(1, n_known)}, the known classes, and have a row for each other cluster, "
             f"got {n_clusters} for {int((labels < 0).sum())} unlabelled rows"
         )
-    Z = unit(np.ascontiguousarray(Z, dtype=np.float32))
     rng = np.random.default_rng(random_state)
     free = np.flatnonzero(labels < 0)
     fixed = np.flatnonzero(labels >= 0)
@@ -94,6 +103,35 @@ def seeded_kmeans(
         best = found if best is None or found.inertia < best.inertia else best
     assert best is not None
     return best
+
+
+def directions(Z: ArrayLike, width: int | None = None) -> FloatArray:
+    """Features as a matrix of rows of length 1, float32.
+
+    Raises
+    ------
+    InputError
+        If Z is no finite matrix of real numbers (of that ``width``).
+    """
+    try:
+        table = np.asarray(Z)
+    except ValueError as error:
+        raise InputError(f"Z must have rows of the same length: {one_line(error, 120)}") from None
+    if (
+        table.ndim != 2
+        or table.dtype.kind not in "fiu"
+        or not table.shape[1]
+        or table.shape[1] != (width or table.shape[1])
+    ):
+        wide = "" if width is None else f" of width dim={width}"
+        raise InputError(f"Z must be a numeric matrix{wide}, got {table.dtype} {table.shape}")
+    if not np.isfinite(table).all():
+        raise InputError("Z must be finite, and has NaN or infinity in it")
+    most = np.abs(table).max(axis=1, keepdims=True)
+    odd = (most > 0) & ((most > LARGE) | (most < 1 / LARGE))
+    if odd.any():  # squares in float32 would overflow, or vanish
+        table = np.where(odd, table / np.where(odd, most, 1), table)
+    return unit(np.ascontiguousarray(table, dtype=np.float32))
 
 
 def unit(rows: FloatArray) -> FloatArray:

@@ -161,7 +161,7 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
         ------
         InputError
             If an argument is out of range, X is not finite, no row has a label, the lengths differ, there are fewer
-            rows than classes, or the encoder's width is not ``dim``.
+            rows than classes, the encoder's width is not ``dim``, or training diverged.
         TypeError
             If X or y is no array, frame or list.
         """
@@ -182,13 +182,17 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
             net = self._network(rows, n_known).to(device)
             history, scores = self._train(net, rows, labels.codes, loop, seeds[2:])
 
-        self._keep(net.cpu().eval(), scale, labels, names, table.shape[1:])
+        net = net.cpu().eval()
+        logits = outputs(net, net, rows, torch.device("cpu"))
+        if not torch.isfinite(logits).all():
+            raise InputError("lr or a weight of the loss is too large: training diverged to NaN or infinity")
+        self._keep(net, scale, labels, names, table.shape[1:])
         if scores is not None:
             self.k_scores_ = scores
         elif hasattr(self, "k_scores_"):
             del self.k_scores_
         self.history_ = pd.DataFrame(history)
-        codes = outputs(self.net_, self.net_, rows, torch.device("cpu")).argmax(dim=1).numpy()
+        codes = logits.argmax(dim=1).numpy()
         codes = np.where(labels.codes >= 0, labels.codes, codes)
         self.codes_, self.given_ = codes, labels.codes >= 0
         self.labels_ = self.classes_[codes]
@@ -338,9 +342,12 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
         device = torch.device(pick_device(self.device))
         self.net_.to(device)
         try:
-            return outputs(self.net_, call, rows, device)
+            given = outputs(self.net_, call, rows, device)
         finally:
             self.net_.cpu()
+        if not torch.isfinite(given).all():
+            raise InputError("X has rows for which the encoder gives NaN or infinity: scale them as those of fit")
+        return given
 
     def _check_fitted(self) -> None:
         if not hasattr(self, "net_"):
@@ -348,7 +355,8 @@ class CUREDiscovery(ClassifierMixin, BaseEstimator):
 
 
 def _float32(table: NDArray[Any]) -> Tensor:
-    rows = np.ascontiguousarray(table, dtype=np.float32)
+    with np.errstate(over="ignore"):  # said below
+        rows = np.array(table, dtype=np.float32, order="C")  # a copy: the caller's rows stay theirs
     if not np.isfinite(rows).all():
         raise InputError("X must fit into float32 for an encoder of your own: scale it")
     return torch.from_numpy(rows)

@@ -88,4 +88,5 @@ def evaluating(module: nn.Module) -> Iterator[None]:
 def outputs(net: nn.Module, call: Callable[[Tensor], Tensor], X: Tensor, device: torch.device) -> Tensor:
     """``call`` on all rows in evaluation mode of ``net``, on the CPU."""
     with evaluating(net):
-        return torch.cat([call(rows.to(device)).float().cpu() for rows in X.split(ROWS_AT_ONCE)])
+        # Copies: a layer that works in place must not change the rows.
+        return torch.cat([call(rows.to(device, copy=True)).float().cpu() for rows in X.split(ROWS_AT_ONCE)])

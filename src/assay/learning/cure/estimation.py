@@ -12,7 +12,8 @@ from sklearn.metrics import silhouette_score
 from assay.errors import InputError
 
 from .accuracy import matched
-from .clustering import seeded_kmeans, unit
+from .clustering import directions, seeded_kmeans
+from .labels import read_numbers
 
 MOST_ROWS, SILHOUETTE_ROWS = 10_000, 2000
 """More rows than the first are sampled for the clusterings, more than the second for their silhouettes."""
@@ -56,20 +57,20 @@ def estimate_n_classes(
     InputError
         If there are fewer than two known classes, Z is no finite matrix of as many rows as y, or k_max is below C.
     """
-    table, labels = np.asarray(Z), np.asarray(y)
-    if table.ndim != 2 or table.dtype.kind not in "fiu" or not np.isfinite(table).all():
-        raise InputError(f"Z must be a finite matrix, got {table.dtype} {table.shape}")
-    if labels.shape != (len(table),) or labels.dtype.kind not in "iu":
-        raise InputError(f"y must be ({len(table)},) whole numbers, got {labels.dtype} {labels.shape}")
-    n_known = len(np.unique(labels[labels >= 0]))
-    if n_known < 2 or labels.max() != n_known - 1:
+    table = directions(Z)
+    labels = read_numbers(y, len(table))
+    n_known = int(labels.max(initial=-1)) + 1
+    if n_known < 2:
         raise InputError(f"y must have at least two known classes, numbered 0 to C - 1, got {n_known}")
+    if k_max is not None and (isinstance(k_max, bool) or not isinstance(k_max, int | np.integer)):
+        raise InputError(f"k_max must be a whole number, got {k_max!r}")
     rng = np.random.default_rng(random_state)
     rows = np.arange(len(table))
     if len(rows) > MOST_ROWS:
-        rows = np.sort(rng.choice(rows, MOST_ROWS, replace=False))
-    features = unit(table[rows].astype(np.float32))
-    labels = labels[rows].astype(np.int64)
+        rows = rng.choice(rows, MOST_ROWS, replace=False)
+        lost = np.setdiff1d(np.arange(n_known), labels[rows])  # rare classes keep a row
+        rows = np.union1d(rows, [np.flatnonzero(labels == k)[0] for k in lost]).astype(np.int64)
+    features, labels = table[rows], labels[rows]
     most = min(4 * n_known + 10, len(rows) // 20) if k_max is None else k_max
     if k_max is not None and k_max < n_known:
         raise InputError(f"k_max must be at least the number of known classes, {n_known}, got {k_max}")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor, nn
@@ -37,8 +39,8 @@ class CosineHead(nn.Module):
         super().__init__()
         if dim < 1 or n_classes < 1:
             raise InputError(f"dim and n_classes must be at least 1, got {dim} and {n_classes}")
-        if not scale > 0:
-            raise InputError(f"scale must be positive, got {scale}")
+        if not 0 < scale < math.inf:
+            raise InputError(f"scale must be positive and finite, got {scale}")
         self.scale = float(scale)
         self.prototypes = nn.Parameter(F.normalize(torch.randn(n_classes, dim), dim=1))
 

@@ -63,6 +63,32 @@ def read_labels(y: Any, X: Any) -> Labels:
     return Labels(known, codes)
 
 
+def read_numbers(y: Any, n: int, n_known: int | None = None) -> NDArray[np.int64]:
+    """(n,) classes that are numbers already, 0 to C − 1, −1 (or NaN) where unknown, each of them with a row.
+
+    Raises
+    ------
+    InputError
+        If they are none, their number is not ``n``, or a class up to the largest (or to ``n_known``) has no row.
+    """
+    labels = np.asarray(y.detach().cpu() if hasattr(y, "detach") else y)
+    if labels.shape != (n,) or labels.dtype.kind not in "iuf":
+        raise InputError(f"y must be ({n},) whole numbers, got {labels.dtype} {labels.shape}")
+    if labels.dtype.kind == "f":
+        labels = np.where(np.isnan(labels), -1, labels)
+        if not (labels == np.round(labels)).all():
+            raise InputError(f"y must be whole numbers, got {labels[labels != np.round(labels)][0]}")
+    if n and (labels.min() < -1 or labels.max() >= (n if n_known is None else n_known)):
+        most = "C - 1" if n_known is None else f"{n_known - 1}"
+        raise InputError(f"y must hold classes numbered 0 to {most}, or -1, got {labels.min()} to {labels.max()}")
+    labels = labels.astype(np.int64)
+    wanted = int(labels.max(initial=-1)) + 1 if n_known is None else n_known
+    missing = np.setdiff1d(np.arange(wanted), labels)
+    if len(missing):
+        raise InputError(f"y must have a row of every known class, numbered 0 to C - 1; there is none of {missing[0]}")
+    return labels
+
+
 def _classes(values: NDArray[Any]) -> NDArray[Any]:
     kind = values.dtype.kind
     if kind == "O":

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -53,10 +55,15 @@ def semantic_exploration_energy(
     >>> round(abs(float(semantic_exploration_energy(torch.eye(3)))), 6)
     0.0
     """
-    if prototypes.ndim != 2 or not prototypes.is_floating_point() or len(prototypes) == 0:
-        raise InputError(f"prototypes must be a floating (K, d) matrix, got {prototypes.dtype} {_shape(prototypes)}")
-    if not temperature > 0:
-        raise InputError(f"temperature must be positive, got {temperature}")
+    if (
+        not isinstance(prototypes, Tensor)
+        or prototypes.ndim != 2
+        or not prototypes.is_floating_point()
+        or len(prototypes) == 0
+    ):
+        raise InputError(f"prototypes must be a floating (K, d) matrix, got {_shape(prototypes)}")
+    if not 0 < temperature < math.inf:
+        raise InputError(f"temperature must be positive and finite, got {temperature}")
     k = len(prototypes)
     if k == 1:
         return 0.0 * prototypes.sum()  # no other prototype; a zero with a gradient
@@ -125,8 +132,8 @@ def mean_entropy(probs: Float[Tensor, "batch classes"]) -> Float[Tensor, ""]:
     >>> round(float(mean_entropy(torch.eye(4))), 4)  # log 4
     1.3863
     """
-    if probs.ndim != 2 or len(probs) == 0:
-        raise InputError(f"probs must be a (batch, K) matrix with a row, got {_shape(probs)}")
+    if not _is_matrix(probs):
+        raise InputError(f"probs must be a floating (batch, K) matrix with a row, got {_shape(probs)}")
     return torch.special.entr(probs.mean(dim=0)).sum()
 
 
@@ -149,7 +156,7 @@ def logit_adjusted_distillation(
     student_logits, teacher_logits
         (batch, K) floating, of two views of the same rows.
     log_prior
-        (K,) log of the share π of each class.
+        (K,) log of the share π of each class; finite, so clamp shares of 0 first.
     t_student, t_teacher
         Temperatures relative to the logits; a teacher below the student sharpens.
     strength
@@ -158,11 +165,15 @@ def logit_adjusted_distillation(
     Raises
     ------
     InputError
-        If shapes differ or a temperature is not positive.
+        If shapes differ, the prior or the strength is not finite, or a temperature is not positive.
     """
     _same_matrices("student_logits", student_logits, "teacher_logits", teacher_logits)
     if log_prior.shape != student_logits.shape[1:]:
         raise InputError(f"log_prior must have shape ({student_logits.shape[1]},), got {_shape(log_prior)}")
+    if not torch.isfinite(log_prior).all():
+        raise InputError("log_prior must be finite: clamp shares of 0 before the logarithm")
+    if not math.isfinite(strength):
+        raise InputError(f"strength must be finite, got {strength}")
     if not (t_student > 0 and t_teacher > 0):
         raise InputError(f"t_student and t_teacher must be positive, got {t_student} and {t_teacher}")
     target = F.softmax((teacher_logits.detach() - strength * log_prior.detach()) / t_teacher, dim=1)
@@ -170,9 +181,15 @@ def logit_adjusted_distillation(
 
 
 def _same_matrices(name_a: str, a: Tensor, name_b: str, b: Tensor) -> None:
-    if a.ndim != 2 or a.shape != b.shape or len(a) == 0:
-        raise InputError(f"{name_a} and {name_b} must be (batch, K) and alike, got {_shape(a)} and {_shape(b)}")
+    if not _is_matrix(a) or not _is_matrix(b) or a.shape != b.shape:
+        raise InputError(
+            f"{name_a} and {name_b} must be floating, (batch, K) and alike, got {_shape(a)} and {_shape(b)}"
+        )
+
+
+def _is_matrix(tensor: Tensor) -> bool:
+    return isinstance(tensor, Tensor) and tensor.is_floating_point() and tensor.ndim == 2 and len(tensor) > 0
 
 
 def _shape(tensor: Tensor) -> str:
-    return str(tuple(tensor.shape))
+    return f"{tensor.dtype} {tuple(tensor.shape)}" if isinstance(tensor, Tensor) else type(tensor).__name__

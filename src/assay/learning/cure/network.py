@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,8 +15,9 @@ from torch.nn import functional as F
 from assay.errors import InputError
 from assay.numerics.contrastive import supervised_contrastive
 
-from .clustering import matched_first, seeded_kmeans, unit
+from .clustering import directions, matched_first, seeded_kmeans
 from .head import CosineHead
+from .labels import read_numbers
 from .losses import js_consistency, logit_adjusted_distillation, mean_entropy, semantic_exploration_energy
 
 PRIOR_MEMORY, LEAST_PRIOR = 0.9, 1e-4
@@ -30,7 +32,8 @@ class CURE(nn.Module):
 
     Stage 1 places prototypes of the known classes. :meth:`begin_stage2` adds prototypes for the new ones. Stage 2
     trains on all rows. No term pushes unlike rows apart. The module drops into any training loop; it moves no encoder
-    to a device and changes no ``requires_grad``.
+    to a device and changes no ``requires_grad``. A ``state_dict`` of stage 2 loads into a new module too, which grows
+    as many prototypes (before its optimiser is made).
 
     Parameters
     ----------
@@ -91,12 +94,12 @@ class CURE(nn.Module):
             raise TypeError(f"encoder must be a torch.nn.Module, not {type(encoder).__name__}")
         weights = {"see1": see1, "see2": see2, "supcon": supcon, "entropy": entropy, "adjust": adjust}
         for name, value in weights.items():
-            if not (math.isfinite(value) and value >= 0):
-                raise InputError(f"{name} must be a finite number that is not negative, got {value}")
+            if not isinstance(value, int | float | np.number) or not (math.isfinite(value) and value >= 0):
+                raise InputError(f"{name} must be a finite number that is not negative, got {value!r}")
         if not 0 <= sup_weight <= 1:
             raise InputError(f"sup_weight must lie between 0 and 1, got {sup_weight}")
-        if n_known < 1:
-            raise InputError(f"n_known must be at least 1, got {n_known}")
+        if not isinstance(n_known, int | np.integer) or n_known < 1:
+            raise InputError(f"n_known must be a whole number of at least 1, got {n_known!r}")
         self.encoder, self.dim, self.n_known = encoder, dim, n_known
         self.see1, self.see2, self.supcon = see1, see2, supcon
         self.sup_weight, self.entropy, self.adjust = sup_weight, entropy, adjust
@@ -137,12 +140,11 @@ class CURE(nn.Module):
         Raises
         ------
         InputError
-            If a label is none of a known class, or the encoder's width is another.
+            If a label is none of a known class, views and labels differ in number, or the encoder's width is another.
         """
-        if len(y) == 0 or int(y.min()) < 0 or int(y.max()) >= self.n_known:
-            raise InputError(
-                f"y of stage 1 must be labels from 0 to n_known - 1 = {self.n_known - 1} of at least a row"
-            )
+        y = _batch(view_a, view_b, y)
+        if int(y.min()) < 0 or int(y.max()) >= self.n_known:
+            raise InputError(f"y of stage 1 must be labels from 0 to n_known - 1 = {self.n_known - 1}")
         z = self.features(torch.cat([view_a, view_b]))
         twice = torch.cat([y, y])
         ce = F.cross_entropy(self.head(z), twice)
@@ -164,12 +166,10 @@ class CURE(nn.Module):
         Raises
         ------
         InputError
-            If a known class has no row.
+            If a known class has no row, a label is of another, or Z is no finite matrix of width dim.
         """
-        features, labels = _rows(Z, self.dim), np.asarray(y)
-        missing = sorted(set(range(self.n_known)) - set(labels.tolist()))
-        if missing:
-            raise InputError(f"y must have a row of every known class; there is none of {missing[0]}")
+        features = _rows(Z, self.dim)
+        labels = read_numbers(y, len(features), self.n_known)
         means = np.stack([features[labels == k].mean(axis=0) for k in range(self.n_known)])
         self._put(torch.from_numpy(means), slice(0, self.n_known))
 
@@ -204,16 +204,17 @@ class CURE(nn.Module):
         Raises
         ------
         InputError
-            If K is below the number of known classes or above that of rows, or Z is no finite matrix of width dim.
+            If K is below the number of known classes or above that of rows, Z is no finite matrix of width dim, or y
+            has no row of a known class or one of another.
         """
         features = _rows(Z, self.dim)
         if self.n_classes != self.n_known:
             raise InputError("stage 2 has begun already: the head has the prototypes of new classes")
-        if not self.n_known <= n_classes <= len(features):
+        if not isinstance(n_classes, int | np.integer) or not self.n_known <= n_classes <= len(features):
             raise InputError(
-                f"n_classes must be from {self.n_known} (the known) to {len(features)} (the rows), got {n_classes}"
+                f"n_classes must be from {self.n_known} (the known) to {len(features)} (the rows), got {n_classes!r}"
             )
-        labels = np.full(len(features), -1) if y is None else np.asarray(y)
+        labels = np.full(len(features), -1) if y is None else read_numbers(y, len(features), self.n_known)
         found = seeded_kmeans(features, n_classes, labels, random_state=random_state)
         clusters, centroids = found.labels, found.centroids
         if y is None:
@@ -246,11 +247,13 @@ class CURE(nn.Module):
         Raises
         ------
         InputError
-            If a label or the fraction is out of range, or the encoder's width is another.
+            If a label or the fraction is out of range, views and labels differ in number, or the encoder's width is
+            another.
         """
         if not 0 <= epoch_fraction <= 1:
             raise InputError(f"epoch_fraction must lie between 0 and 1, got {epoch_fraction}")
-        if len(y) == 0 or int(y.min()) < -1 or int(y.max()) >= self.n_known:
+        y = _batch(view_a, view_b, y)
+        if int(y.min()) < -1 or int(y.max()) >= self.n_known:
             raise InputError(f"y of stage 2 must be -1 or labels from 0 to n_known - 1 = {self.n_known - 1}")
         a, b = self(torch.cat([view_a, view_b])).chunk(2)
         return self.stage2_terms(a, b, y, epoch_fraction)
@@ -266,6 +269,8 @@ class CURE(nn.Module):
         p = F.softmax(torch.cat([a, b]), dim=1)
         if self.training:
             mean = p.detach().mean(dim=0).to(self.prior)
+            if not torch.isfinite(mean).all():
+                raise InputError("the views have logits of NaN: training diverged; lower lr or a weight of the loss")
             self.prior = PRIOR_MEMORY * self.prior + (1 - PRIOR_MEMORY) * mean
         log_prior = self.prior.clamp_min(LEAST_PRIOR).log()
         teacher = teacher_temperature(epoch_fraction)
@@ -289,6 +294,13 @@ class CURE(nn.Module):
         loss = self.sup_weight * ce + (1 - self.sup_weight) * without + self.see2 * terms["see"]
         return {"loss": loss, "ce": ce, **terms}
 
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *rest: Any) -> None:
+        saved = state_dict.get(f"{prefix}head.prototypes")
+        if saved is not None and saved.ndim == 2 and saved.shape[1] == self.dim and len(saved) > self.n_classes:
+            self.head.extend(saved[self.n_classes :])
+            self.prior = self.prior.new_full((len(saved),), 1 / len(saved))
+        super()._load_from_state_dict(state_dict, prefix, *rest)
+
     def _put(self, rows: Tensor, where: slice) -> None:
         self.head.prototypes[where] = F.normalize(rows, dim=1).to(self.head.prototypes)
 
@@ -299,10 +311,17 @@ def teacher_temperature(epoch_fraction: float) -> float:
 
 
 def _rows(Z: ArrayLike | Tensor, dim: int) -> NDArray[np.float32]:
-    table = Z.detach().cpu().numpy() if isinstance(Z, Tensor) else np.asarray(Z)
-    if table.ndim != 2 or table.shape[1] != dim or table.dtype.kind not in "fiu":
-        raise InputError(f"Z must be a numeric matrix of width dim={dim}, got {table.dtype} {table.shape}")
-    table = table.astype(np.float32)
-    if not np.isfinite(table).all():
-        raise InputError("Z must be finite, and has NaN or infinity in it")
-    return unit(table)
+    return directions(Z.detach().float().cpu().numpy() if isinstance(Z, Tensor) else Z, dim)
+
+
+def _batch(view_a: Tensor, view_b: Tensor, y: Tensor) -> Tensor:
+    """Labels of a batch as int64; both views must have as many rows."""
+    if not isinstance(y, Tensor) or y.ndim != 1 or y.is_floating_point() or y.dtype == torch.bool:
+        was = f"{y.dtype} {tuple(y.shape)}" if isinstance(y, Tensor) else type(y).__name__
+        raise InputError(f"y must be a tensor (batch,) of whole numbers, got {was}")
+    if len(y) == 0 or not len(view_a) == len(view_b) == len(y):
+        raise InputError(
+            f"view_a, view_b and y must have the same number of rows, at least one; got {len(view_a)}, {len(view_b)} "
+            f"and {len(y)}"
+        )
+    return y.long()

@@ -70,10 +70,12 @@ def read_rows(X: Any, *, at_least: int = 1) -> tuple[NDArray[Any], list[str] | N
     if isinstance(X, pd.DataFrame):
         names = [str(name) for name in X.columns]
         words = [
-            name for name, column in zip(names, X.dtypes, strict=True) if not pd.api.types.is_numeric_dtype(column)
+            name
+            for name, kind in zip(names, X.dtypes, strict=True)
+            if not pd.api.types.is_numeric_dtype(kind) or pd.api.types.is_complex_dtype(kind)
         ]
         if words:
-            raise InputError(f"X must hold numbers; the column {words[0]!r} does not: encode it, or leave it out")
+            raise InputError(f"X must hold real numbers; the column {words[0]!r} does not: encode it, or leave it out")
         X = X.to_numpy(dtype=np.float64, na_value=np.nan)
     elif isinstance(X, Tensor):
         X = X.detach().cpu().numpy()

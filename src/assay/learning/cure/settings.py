@@ -54,7 +54,7 @@ def check(model: CUREDiscovery) -> None:
 def check_classes(n_classes: Any, n_known: int, codes: NDArray[np.int64]) -> None:
     """Refuse a number of classes that these labels cannot have."""
     free = int((codes < 0).sum())
-    if n_classes == "auto":
+    if isinstance(n_classes, str) and n_classes == "auto":
         if n_known < 2 and free:
             raise InputError("n_classes='auto' needs at least two known classes to learn from, and y has one: give K")
         return
@@ -143,8 +143,6 @@ def _restore(model: Any, state: dict[str, Any], tensors: dict[str, torch.Tensor]
     else:
         encoder = mlp(int(np.prod(shape)), dim)
     net = CURE(encoder, dim, n_known, **{name: getattr(model, name) for name in WEIGHTS})
-    net.head.prototypes = nn.Parameter(prototypes.clone())
-    net.prior = weights["prior"].clone()
     net.load_state_dict(weights)
     model.net_ = net.eval()
     scale = [tensors[f"scale.{name}"].numpy() for name in ("unit", "center", "spread") if f"scale.{name}" in tensors]

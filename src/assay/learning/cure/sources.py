@@ -93,7 +93,7 @@ def read_labelled(
         for name in (features, label):
             if name not in arrays:
                 raise InputError(f"{path.name} has no array {name!r}; it has {', '.join(arrays) or 'none'}")
-        return arrays[features], arrays[label], None
+        return arrays[features], _column(pd.Series(arrays[label])) if arrays[label].ndim == 1 else arrays[label], None
     frame = frames.read_frame(path, text=() if index is None else (index,))
     frames.columns_named(frame, path, label, *([] if index is None else [index]))
     X = frame.drop(columns=[label] if index is None else [label, index])
@@ -104,6 +104,9 @@ def read_labelled(
 
 
 def _column(labels: pd.Series) -> Any:
-    """Labels as they were meant: a column of whole numbers with empty fields was read as floats."""
-    numbers = pd.api.types.is_float_dtype(labels) and bool((labels.dropna() % 1 == 0).all())
-    return (labels.astype("Int64") if numbers else labels).astype(object).to_numpy()
+    """Labels as they were meant: whole numbers with gaps were read as floats; blank text and "-1" are no class."""
+    if pd.api.types.is_float_dtype(labels) and bool((labels.dropna() % 1 == 0).all()):
+        labels = labels.astype("Int64")
+    values = labels.astype(object).to_numpy()
+    blank = [isinstance(value, str) and value.strip() in ("", "-1") for value in values]
+    return np.where(blank, None, values)

@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from sklearn.exceptions import ConvergenceWarning
 from torch import Tensor, nn
 
+from assay.errors import InputError
 from assay.numerics.contrastive import info_nce
 from assay.parts.training import minibatches, progress
 
@@ -177,5 +178,14 @@ def _pass(
 
 
 def features_of(net: CURE, X: Tensor, device: torch.device) -> NDArray[np.float32]:
-    """Unit features (n, dim) of all rows in evaluation mode."""
-    return outputs(net, net.features, X, device).numpy()
+    """Unit features (n, dim) of all rows in evaluation mode.
+
+    Raises
+    ------
+    InputError
+        If the encoder gives NaN or infinity.
+    """
+    Z = outputs(net, net.features, X, device).numpy()
+    if not np.isfinite(Z).all():
+        raise InputError("encoder gave NaN or infinity: check it on these rows, or lower lr if training diverged")
+    return Z

@@ -49,7 +49,7 @@ def image_view(batch: Tensor, generator: torch.Generator) -> Tensor:
 
 def checked_view(augment: Augment, batch: Tensor, generator: torch.Generator) -> Tensor:
     """A view by the user's function, which must keep the shape."""
-    view = augment(batch, generator)
+    view = augment(batch.clone(), generator)  # a function that works in place must not change the other view
     if not isinstance(view, Tensor) or view.shape != batch.shape:
         was = tuple(view.shape) if isinstance(view, Tensor) else type(view).__name__
         raise InputError(f"augment must return a tensor of the batch's shape {tuple(batch.shape)}, it returned {was}")
@@ -60,9 +60,10 @@ def view_by_name(augment: str | Augment, ndim: int) -> Augment:
     """The function that makes views of a batch with ``ndim`` axes."""
     if callable(augment):
         return augment
-    if augment in ("auto", "tabular") and ndim == 2:
+    named = isinstance(augment, str)
+    if named and augment in ("auto", "tabular") and ndim == 2:
         return tabular_view
-    if augment in ("auto", "image") and ndim in (3, 4):
+    if named and augment in ("auto", "image") and ndim in (3, 4):
         return image_view
     raise InputError(
         "augment must be 'auto', 'tabular' for X with 2 axes, 'image' for X with 3 or 4, or a function, "
