@@ -559,3 +559,86 @@ def test_it_works_within_a_transformed_target():
             few(CoupledRegressor, privileged=[3, 4, 5, 6]), func=np.sinh, inverse_func=np.arcsinh
         )
         assert np.isfinite(model.fit(whole, y).predict(whole)).all()
+
+
+@pytest.mark.parametrize(
+    ("parameters", "given", "error", "message"),
+    [
+        ({}, {"X": np.where(X0 > 0, "a", "b").astype(object)}, InputError, "X must be numbers, and holds '[ab]'"),
+        ({}, {"W": [["a", 1.0]] * 40}, InputError, "W must be numbers, and holds 'a'|W has|W.*'a'"),
+        ({}, {"X": X0.astype(complex)}, InputError, "X has complex numbers"),
+        ({}, {"W": W0.astype(complex)}, InputError, "W has complex numbers"),
+        ({}, {"X": pd.DataFrame(X0.astype(complex))}, InputError, "X has columns that are not numbers: 0, 1, 2"),
+        ({}, {"y": Y0.astype(complex)}, InputError, "y has complex numbers"),
+        ({}, {"sample_weight": ["a"] * 40}, InputError, "sample_weight must be numbers"),
+        ({}, {"X": X0 * 1e-310}, InputError, "values so small that coefficients leave the range"),
+        ({"standardize": "no"}, {}, InputError, "standardize must be True or False"),
+        ({"random_state": -1}, {}, InputError, "random_state must be"),
+        ({"random_state": np.random.default_rng(0)}, {}, InputError, "random_state must be"),
+        ({"privileged": lambda X: X.columns}, {"W": None}, InputError, r"privileged, called on X \(ndarray\), raised"),
+        (
+            {"estimator": Ridge()},
+            {"X": pd.DataFrame(X0, columns=["a", "a", "b"])},
+            InputError,
+            "X has two columns of the name 'a'",
+        ),
+        (
+            {"estimator": Ridge()},
+            {"X": pd.DataFrame(X0, columns=list("abc")), "W": pd.DataFrame(W0, columns=list("uuvw"))},
+            InputError,
+            "W has two columns of the name 'u'",
+        ),
+    ],
+)
+def test_odd_input_is_refused_in_one_line_that_names_it(parameters, given, error, message):
+    given = {"X": X0, "y": Y0, "W": W0, **given}
+    with pytest.raises(error, match=message) as caught:
+        few(CoupledRegressor).set_params(**parameters).fit(**given)
+    assert "\n" not in str(caught.value)
+
+
+def test_labels_of_two_kinds_are_refused():
+    X, W, _, _ = classes(n=60, m=0)
+    with pytest.raises(InputError, match="y has labels that are words beside others"):
+        few(CoupledClassifier).fit(X, np.array([1, "a"] * 30, dtype=object), W=W)
+
+
+def test_frames_whose_names_are_numbers_go_with_an_array_as_W():
+    model = CoupledRegressor(Ridge(), lam=1.0)
+    expected = clone(model).fit(X0, Y0, W=W0)
+    for X, W in ((pd.DataFrame(X0), W0), (X0, pd.DataFrame(W0)), (pd.DataFrame(X0), pd.DataFrame(W0).add_prefix("w"))):
+        fitted = clone(model).fit(X, Y0, W=W)
+        np.testing.assert_allclose(fitted.predict(X), expected.predict(X0))
+        np.testing.assert_allclose(fitted.predict_privileged(X, W), expected.predict_privileged(X0, W0))
+
+
+@pytest.mark.parametrize(("cls", "make"), BOTH)
+def test_what_is_given_stays_as_it_is(cls, make):
+    X, W, y, _ = make(n=30, m=30)
+    whole = pd.DataFrame(np.hstack([X, W]), columns=list("abcdefg"))
+    before = [X.copy(), W.copy(), y.copy(), whole.copy()]
+    given = [np.asfortranarray(X), W.copy(), y.copy()]
+    for array in given:
+        array.setflags(write=False)
+    model = few(cls).fit(given[0], given[2], W=given[1])
+    np.testing.assert_allclose(_soft(model, X), _soft(few(cls).fit(X, y, W=W), X), atol=1e-12)
+    inside = few(cls, privileged=list("defg")).fit(whole, y)
+    inside.predict(whole)
+    inside.predict(whole[list("abc")])
+    for old, new in zip(before[:3], (X, W, y), strict=True):
+        np.testing.assert_array_equal(old, new)
+    pd.testing.assert_frame_equal(before[3], whole)
+
+
+def test_the_parameters_stand_in_the_signature():
+    shared = set(CoupledRegressor().get_params())
+    assert set(CoupledClassifier().get_params()) - shared == {"class_weight"}
+    assert repr(CoupledClassifier(lam=1.0, class_weight="balanced")) == (
+        "CoupledClassifier(class_weight='balanced', lam=1.0)"
+    )
+    with pytest.raises(TypeError, match="positional"):
+        CoupledRegressor(None, None, [0])
+    with pytest.raises(TypeError, match="positional"):
+        CoupledClassifier(None, None, "balanced")
+    with pytest.raises(TypeError, match="class_weight"):
+        CoupledRegressor(class_weight="balanced")

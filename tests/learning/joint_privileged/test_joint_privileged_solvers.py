@@ -256,6 +256,25 @@ def test_labels_of_every_kind(labels, expected):
     np.testing.assert_allclose(model.predict_proba(X), plain.predict_proba(X))
 
 
+@pytest.mark.parametrize("n_classes", [2, 3, 4])
+def test_each_fold_has_its_share_of_every_class(monkeypatch, n_classes):
+    from assay.learning.joint_privileged import base
+
+    X, W, y, _ = classes(11, n_classes=n_classes)
+    folds = []
+
+    def spy(n, k, random_state, strata):
+        np.testing.assert_array_equal(strata, y[y >= 0])
+        folds.extend(dealt(n, k, random_state, strata))
+        return folds
+
+    dealt = base.dealt
+    monkeypatch.setattr(base, "dealt", spy)
+    CoupledClassifier(lams=(0, 1.0), alphas=(1.0,), random_state=0).fit(X, y, W=W)
+    counts = np.array([np.bincount(y[y >= 0][part], minlength=n_classes) for part in folds])
+    assert np.ptp(counts, axis=0).max() <= 1
+
+
 def test_class_weights_are_weights_of_the_labels():
     X, W, y, _ = classes(12)
     X, W, y = (

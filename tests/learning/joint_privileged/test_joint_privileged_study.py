@@ -186,6 +186,7 @@ def test_own_table(tmp_path, gaps, classes):
             assert (~labelled).sum() == 100 - int((np.arange(150)[::11] % 3 != 0).sum())
         for _, arm in [pair for pair in study.pairs(QUICK) if pair[0] is task]:
             assert np.isfinite(task.score(arm.run(given, 0, QUICK), hidden)["error"])
+    assert any(arm.role == "ceiling" for arm in study.arms) is not gaps
     assert {o for c in study.claims for o in c.others} == {"labelled", "two-stage", "select"}
     assert pickle.loads(pickle.dumps(study)).base_seed == 100
     assert read(path).classes == classes
@@ -206,6 +207,8 @@ def test_own_table(tmp_path, gaps, classes):
         (lambda f: f.assign(id=[f"p{i}" for i in range(len(f))]), "'id' of own.csv has 150 different texts"),
         (lambda f: f.assign(a=np.inf), "'a' of own.csv has infinity"),
         (lambda f: f.assign(target=1), "has 1 classes"),
+        (lambda f: f.assign(target=1.5), "has one value only"),
+        (lambda f: f.assign(w_one=np.nan, priv_two=np.nan), "privileged columns of own.csv are empty in every row"),
     ],
 )
 def test_own_tables_that_do_not_serve_are_refused_by_name(tmp_path, change, message):

@@ -153,3 +153,22 @@ def test_whole_numbers_as_classes_keep_minus_one():
     model = CoupledTable("y", ["w1", "w2"]).fit(table)
     assert model.model_.classes_.tolist() == ["-1", "1"]
     assert model.model_.n_labelled_ == 60
+
+
+def test_rows_that_cannot_be_read_are_told_before_a_model_is_fitted(tmp_path):
+    frame()[0].to_csv(tmp_path / "train.csv", index=False)
+    done = run(
+        tmp_path / "train.csv", "--target", "y", "--privileged", "w1,w2", "--out", tmp_path / "m.skops",
+        "--predict", tmp_path / "nowhere.csv", "--pred-out", tmp_path / "p.csv", code=1,
+    )  # fmt: skip
+    assert "nowhere.csv" in str(done.exception)
+    assert not list(tmp_path.glob("m.*"))
+
+
+@pytest.mark.parametrize("lam", ["aggregate", 1.0])
+def test_too_few_targets_are_told_by_the_columns_name(lam):
+    table, _ = frame()
+    with pytest.raises(InputError, match="the target 'y' is known in 2 rows; at least 3"):
+        CoupledTable("y", ["w1", "w2"], lam=lam).fit(table.assign(y=table["y"].where(table.index < 2)))
+    with pytest.raises(InputError, match=r"W \(the privileged columns\) beside 'y' is known in 0 rows"):
+        CoupledTable("y", ["w1", "w2"], lam=lam).fit(table.assign(w1=np.nan, w2=np.nan))

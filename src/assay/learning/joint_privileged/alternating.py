@@ -220,7 +220,7 @@ class _Rows:
     ) -> Any:
         data, K = self.data, self.grid.n_classes
         numbers, weights = [np.flatnonzero(labels)], [lam * data.label_weight[labels]]
-        targets = [_target(data.y[labels], K)]
+        targets = [targets_of(data.y[labels], K)]
         if pairs is not None and said is not None and pairs.any():
             others = np.flatnonzero(pairs)
             for c in range(K):  # a row once a class, with the other model's probability as its weight
@@ -249,7 +249,7 @@ class _Rows:
                 total += np.sum(s[self.pairs] * np.sum((g - f)[self.pairs] ** 2, axis=1))
                 total += lam * np.sum(label[self.with_w] * np.sum((y - g)[self.with_w] ** 2, axis=1))
             return float(total)
-        onehot = np.eye(self.grid.n_classes)[_target(y, self.grid.n_classes)]
+        onehot = np.eye(self.grid.n_classes)[targets_of(y, self.grid.n_classes)]
         log_f = np.log(np.maximum(f, LEAST))
         total = -np.sum(label[self.visible] * np.sum((onehot * log_f)[self.visible], axis=1))
         if g is not None:
@@ -259,7 +259,7 @@ class _Rows:
         return float(total)
 
 
-def _target(y: FloatArray, n_classes: int) -> NDArray[Any]:
+def targets_of(y: FloatArray, n_classes: int) -> NDArray[Any]:
     """Numbers of classes from indicators (n, 1) of two classes or (n, K), or numbers as they are."""
     if n_classes == 0:
         return y[:, 0]

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import warnings
-from typing import Any, Self
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from typing import Any, ClassVar, Literal, Self
 
 import numpy as np
 import pandas as pd
@@ -17,7 +19,7 @@ from sklearn.utils.validation import _check_sample_weight, check_is_fitted, vali
 from assay.errors import InputError
 
 from . import inputs
-from .alternating import AlternatingGrid, allows_nan
+from .alternating import AlternatingGrid, allows_nan, targets_of
 from .folds import dealt
 from .greedy import GreedyGrid
 from .inputs import Table, Training
@@ -30,10 +32,30 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
+@dataclass(eq=False, repr=False)
 class Coupled(BaseEstimator):
-    """What the regressor and the classifier share: reading, choosing, and the columns of new rows."""
+    """What the regressor and the classifier share: parameters, reading, choosing, and the columns of new rows.
 
-    _classifier: bool
+    The parameters are fields of a dataclass, so that they stand here once: scikit-learn reads them from the signature
+    of ``__init__``, and that takes in the fields of a subclass.
+    """
+
+    estimator: Any = None
+    privileged_estimator: Any = None
+    _: KW_ONLY
+    privileged: Any = None
+    lam: float | Literal["aggregate", "cv"] = "aggregate"
+    lams: Sequence[float] | None = None
+    alphas: Sequence[float] = (0.3, 3.0, 30.0)
+    solver: Literal["auto", "direct", "alternating", "greedy"] = "auto"
+    standardize: bool = True
+    max_iter: int | None = None
+    tol: float = 1e-5
+    n_atoms: int | Sequence[int] | None = None
+    cv: Any = 5
+    random_state: int | np.random.RandomState | None = None
+
+    _classifier: ClassVar[bool]
 
     # ---- fitting
 
@@ -130,6 +152,7 @@ class Coupled(BaseEstimator):
         frame = self.estimator is not None and isinstance(X, pd.DataFrame)
         original = X
         if frame:
+            inputs.refuse_doubles(X, "X")
             validate_data(self, X, skip_check_array=True)
             if len(X) < 2:
                 raise InputError(f"n_samples={len(X)}: at least 2 rows are needed")
@@ -154,6 +177,7 @@ class Coupled(BaseEstimator):
             privileged = inputs.privileged_table(_columns(array, self.privileged_indices_), array, "X", frame=frame)
         names = list(privileged.columns) if isinstance(privileged, pd.DataFrame) else self._names_of_w(W)
         has_w = inputs.rows_with_w(privileged, allow_nan, names)
+        inputs.refuse_words(sample_weight, "sample_weight")
         weight = _check_sample_weight(sample_weight, inner if not frame else np.zeros((len(X), 1)), dtype=np.float64)
         if (weight < 0).any():
             raise InputError("sample_weight must not be negative")
@@ -226,7 +250,7 @@ class Coupled(BaseEstimator):
                 "give a number for lam, and one for alphas"
             )
         if is_integer(self.cv):
-            strata = data.y[labelled].argmax(axis=1) + data.y[labelled, 0] if self._classifier else None
+            strata = targets_of(data.y[labelled], len(self.classes_)) if self._classifier else None
             k = int(self.cv)
             if n < 2 * k:
                 warnings.warn(

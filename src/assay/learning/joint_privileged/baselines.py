@@ -133,7 +133,7 @@ def prior(given: Given, seed: int) -> FloatArray:
 
 
 def lasso(given: Given, seed: int) -> FloatArray:
-    """Lasso on the labelled rows, refitted by least squares on its columns."""
+    """Lasso on the labelled rows."""
     seen = ~np.isnan(given.y)
     X, X_test = given.X[seen], given.X_test
     cv = KFold(FOLDS, shuffle=True, random_state=seed % 2**32)

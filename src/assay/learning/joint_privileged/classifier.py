@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
@@ -16,6 +16,7 @@ from sklearn.utils.validation import column_or_1d
 from assay.errors import InputError
 from assay.parts.supervision import unlabelled
 
+from . import inputs
 from .alternating import LEAST, says
 from .base import Coupled
 from .inputs import Table, refuse_no_labels
@@ -27,6 +28,7 @@ FloatArray = NDArray[np.float64]
 BoolArray = NDArray[np.bool_]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class CoupledClassifier(ClassifierMixin, Coupled):
     """Classification that learns from measurements which exist at training time only.
 
@@ -54,14 +56,15 @@ class CoupledClassifier(ClassifierMixin, Coupled):
         Ridge penalties of the linear model, as candidates beside ``lams``. A lam of 0 is then
         ``LogisticRegression(C=1/alpha)`` on the labelled rows.
     solver
-        ``"direct"``: one linear system a candidate. ``"alternating"``: f and g by turns. ``"auto"``.
+        ``"direct"``: one minimisation a candidate, of the linear model. ``"alternating"``: f and g by turns, if there
+        is an ``estimator``. ``"auto"``: the one that is possible.
     standardize
         Whether the linear model works on columns with mean 0 and variance 1. The coefficients are in your units anyway.
     max_iter, tol
-        Of ``"alternating"``: at most so many turns (None is 1000, and 10 with an ``estimator``), and at an end when
-        what f says of the training rows changes by less than this share.
+        Of ``"alternating"``: at most so many turns (None is 10), and at an end when what f says of the training rows
+        changes by less than this share.
     n_atoms
-        Of ``"greedy"``: how many columns f and g take each, or candidates for that; None is 1, 2, 3, 5, 8, 12, 20, 30.
+        Of the regressor's greedy solver; without effect here.
     cv
         How many folds of the labelled rows; with fewer than two labels a fold each label is a fold. Or a splitter of
         scikit-learn or a list of splits, over all rows; of their test rows those with a label count. Held-out rows keep
@@ -78,10 +81,10 @@ class CoupledClassifier(ClassifierMixin, Coupled):
     lam_
         The candidate with the least loss on held-out labels.
     lam_weights_
-        {(alpha, lam): weight} of what was averaged; with ``"greedy"`` the number of columns is in the place of alpha.
+        {(alpha, lam): weight} of what was averaged.
     cv_results_
-        Arrays ``alpha``, ``lam``, ``n_atoms`` (0 but for ``"greedy"``), ``loss`` (mean log-loss) and ``n`` (labels it
-        is over), a value a candidate; only where there was something to choose.
+        Arrays ``alpha``, ``lam``, ``n_atoms`` (0), ``loss`` (mean log-loss) and ``n`` (labels it is over), a value a
+        candidate; only where there was something to choose.
     coef_, intercept_, privileged_coef_, privileged_intercept_
         Of linear models, in your units: f on the inputs in their order, g on those and then the privileged columns.
     estimators_
@@ -121,38 +124,7 @@ class CoupledClassifier(ClassifierMixin, Coupled):
 
     _classifier = True
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        privileged_estimator: Any = None,
-        *,
-        privileged: Any = None,
-        lam: float | Literal["aggregate", "cv"] = "aggregate",
-        lams: Sequence[float] | None = None,
-        alphas: Sequence[float] = (0.3, 3.0, 30.0),
-        solver: Literal["auto", "direct", "alternating"] = "auto",
-        standardize: bool = True,
-        max_iter: int | None = None,
-        tol: float = 1e-5,
-        n_atoms: int | Sequence[int] | None = None,
-        cv: Any = 5,
-        random_state: int | np.random.RandomState | None = None,
-        class_weight: dict[Any, float] | Literal["balanced"] | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.privileged_estimator = privileged_estimator
-        self.privileged = privileged
-        self.lam = lam
-        self.lams = lams
-        self.alphas = alphas
-        self.solver = solver
-        self.standardize = standardize
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_atoms = n_atoms
-        self.cv = cv
-        self.random_state = random_state
-        self.class_weight = class_weight
+    class_weight: dict[Any, float] | Literal["balanced"] | None = None
 
     def predict(self, X: Any) -> NDArray[Any]:
         """The most probable class (n,) of each row of inputs."""
@@ -199,6 +171,7 @@ class CoupledClassifier(ClassifierMixin, Coupled):
         return total
 
     def _targets(self, y: Any, n: int, weight: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+        inputs.refuse_complex(y, "y")
         y = column_or_1d(y, warn=True)
         if len(y) != n:
             raise InputError(f"y has {len(y)} values, and X has {n} rows")
@@ -209,6 +182,9 @@ class CoupledClassifier(ClassifierMixin, Coupled):
         refuse_no_labels(seen, "y is -1, None or NaN in every row")
         labels = y[labelled]
         if labels.dtype == object:
+            words = sum(isinstance(label, str) for label in labels)
+            if 0 < words < len(labels):  # NumPy would make words of the numbers
+                raise InputError("y has labels that are words beside others that are not; make all of them words")
             labels = np.array(labels.tolist())
         check_classification_targets(labels)
         self.classes_ = np.unique(labels[weight[labelled] > 0])

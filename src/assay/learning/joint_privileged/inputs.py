@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -69,7 +70,7 @@ def column_numbers(privileged: Any, X: Any) -> IntArray:
     InputError
         When a column is not there, or none is named.
     """
-    chosen = privileged(X) if callable(privileged) else privileged
+    chosen = _called(privileged, X) if callable(privileged) else privileged
     names = [str(c) for c in X.columns] if hasattr(X, "columns") else None
     d = X.shape[1]
     if isinstance(chosen, slice):
@@ -89,6 +90,15 @@ def column_numbers(privileged: Any, X: Any) -> IntArray:
     if not found:
         raise InputError("privileged names no column; give at least one, or pass W")
     return np.array(sorted(found), dtype=np.int64)
+
+
+def _called(function: Any, X: Any) -> Any:
+    try:
+        return function(X)
+    except Exception as error:  # it is the user's
+        raise InputError(
+            f"privileged, called on X ({type(X).__name__}), raised {type(error).__name__}: {error}"
+        ) from error
 
 
 def _number(column: Any, names: list[str] | None, d: int) -> int:
@@ -130,19 +140,48 @@ def completed(X: Any, names: NDArray[Any] | None, privileged: IntArray, n_featur
     return X
 
 
-def refuse_words(X: Any, name: str) -> None:
-    """Refuse a frame with columns that are not numbers, or that share a name; the message names them."""
-    if not isinstance(X, pd.DataFrame):
-        return
+def refuse_doubles(X: pd.DataFrame, name: str) -> None:
+    """Refuse a frame with columns that share a name."""
     if not X.columns.is_unique:
         raise InputError(f"{name} has two columns of the name {X.columns[X.columns.duplicated()][0]!r}")
-    words = [c for c, dtype in zip(X.columns, X.dtypes, strict=True) if not pd.api.types.is_numeric_dtype(dtype)]
+
+
+def refuse_complex(X: Any, name: str) -> None:
+    """Refuse complex numbers."""
+    if getattr(getattr(X, "dtype", None), "kind", "") == "c":
+        raise InputError(f"{name} has complex numbers. Complex data not supported")
+
+
+def refuse_words(X: Any, name: str) -> None:
+    """Refuse what is not numbers: of a frame, the message names the columns; also those that share a name."""
+    if not isinstance(X, pd.DataFrame):
+        refuse_complex(X, name)
+        if getattr(getattr(X, "dtype", None), "kind", "") in ("O", "U", "S", "T") or isinstance(X, list | tuple):
+            _refuse_texts(X, name)
+        return
+    refuse_doubles(X, name)
+    types = pd.api.types
+    words = [
+        c
+        for c, dtype in zip(X.columns, X.dtypes, strict=True)
+        if not types.is_numeric_dtype(dtype) or types.is_complex_dtype(dtype)
+    ]
     if words:
         shown = ", ".join(map(repr, words[:5])) + (f" and {len(words) - 5} more" if len(words) > 5 else "")
         raise InputError(
             f"{name} has columns that are not numbers: {shown}; encode them first, e.g. with a ColumnTransformer and a "
             "OneHotEncoder in a Pipeline, or pass an estimator that takes them"
         )
+
+
+def _refuse_texts(X: Any, name: str) -> None:
+    try:
+        np.asarray(X, dtype=np.float64)
+    except (TypeError, ValueError) as error:
+        text = re.search(r"could not convert string to float: (.*)", str(error))
+        if text:
+            raise InputError(f"{name} must be numbers, and holds {text[1][:60]}; encode words first") from None
+        # Ragged lists, arrays of objects and the like are for scikit-learn to judge.
 
 
 def privileged_table(W: Any, X: Any, name: str = "W", frame: bool = False) -> Table:
@@ -153,6 +192,7 @@ def privileged_table(W: Any, X: Any, name: str = "W", frame: bool = False) -> Ta
     if W.shape[1] == 0:
         raise InputError(f"{name} has no columns")
     if frame and isinstance(W, pd.DataFrame):
+        refuse_doubles(W, name)
         return W
     refuse_words(W, name)
     array = check_array(W, dtype=np.float64, ensure_all_finite=False, ensure_min_samples=0, input_name=name)
@@ -184,7 +224,11 @@ def beside(X: Table, W: Table) -> Table:
         both = [str(c) for c in W.columns if c in set(X.columns)]
         if both:
             raise InputError(f"W and X both have the column {both[0]!r}; give it another name in one of them")
-        return pd.concat([X.reset_index(drop=True), W.reset_index(drop=True)], axis=1)
+        Z = pd.concat([X.reset_index(drop=True), W.reset_index(drop=True)], axis=1)
+        if len({isinstance(c, str) for c in Z.columns}) == 2:  # scikit-learn takes names of one kind only
+            Z.columns = [str(c) for c in Z.columns]
+            refuse_doubles(Z, "X beside W")
+        return Z
     return np.hstack([X, W])
 
 

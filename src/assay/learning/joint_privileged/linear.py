@@ -59,8 +59,12 @@ class Scale:
     def undo(self, coef: FloatArray) -> tuple[FloatArray, FloatArray]:
         """From (…, 1 + varying, k) to coefficients (…, d, k) and intercepts (…, k) of the columns as they came."""
         full = np.zeros((*coef.shape[:-2], len(self.mean), coef.shape[-1]))
-        full[..., self.varies, :] = coef[..., 1:, :] / self.sd[self.varies, None]
-        return full, coef[..., 0, :] - np.einsum("d,...dk->...k", self.mean, full)
+        with np.errstate(over="ignore", invalid="ignore"):
+            full[..., self.varies, :] = coef[..., 1:, :] / self.sd[self.varies, None]
+            intercept = coef[..., 0, :] - np.einsum("d,...dk->...k", self.mean, full)
+        if not (np.isfinite(full).all() and np.isfinite(intercept).all()):
+            raise InputError("X or W has columns with values so small that coefficients leave the range of float64")
+        return full, intercept
 
 
 @dataclass(frozen=True)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
 from assay.errors import InputError
-from assay.parts.frames import preprocessor, read_frame
+from assay.parts.frames import preprocessor, read_frame, some
 
 from .samples import Given, Hidden, dealt_out
 
@@ -72,7 +71,7 @@ def read(path: Path) -> Table:
         what = "no column" if not targets else "both columns"
         raise InputError(
             f"{path.name} has {what} {' and '.join(map(repr, TARGETS))}; exactly one of them must be there, the target "
-            f"(empty where it is not known); the columns are {_some(list(frame.columns))}"
+            f"(empty where it is not known); the columns are {some(list(frame.columns), 8)}"
         )
     privileged = [name for name in frame.columns if str(name).startswith(PREFIXES)]
     inputs = [name for name in frame.columns if name not in (*targets, *privileged)]
@@ -82,7 +81,10 @@ def read(path: Path) -> Table:
             f"{' or '.join(map(repr, PREFIXES))}, and {len(inputs)} other inputs; at least one of each is needed"
         )
     X, W = (_numbers(frame[names], path) for names in (inputs, privileged))
-    W[frame[privileged].isna().all(axis=1).to_numpy()] = np.nan  # not measured at all
+    unmeasured = frame[privileged].isna().all(axis=1).to_numpy()
+    if unmeasured.all():
+        raise InputError(f"the privileged columns of {path.name} are empty in every row")
+    W[unmeasured] = np.nan
     y, classes = _target(frame[targets[0]], path)
     labels = int(np.isfinite(y).sum())
     if labels < LEAST_LABELS:
@@ -139,6 +141,10 @@ def _target(column: pd.Series, path: Path) -> tuple[FloatArray, int]:
         values = column.astype(float).to_numpy()
         if np.isinf(values).any():
             raise InputError(f"the column {column.name!r} of {path.name} has infinity in it")
+        if len(values) and known.nunique() == 1:
+            raise InputError(
+                f"the column {column.name!r} of {path.name} has one value only: nothing is to be predicted"
+            )
         return values, 0
     names, numbers = np.unique(known.astype(str), return_inverse=True)
     if len(names) < 2 or len(names) > 5 * MOST_CLASSES:
@@ -160,8 +166,3 @@ def _numbers(frame: pd.DataFrame, path: Path) -> FloatArray:
             raise InputError(f"the column {name!r} of {path.name} has infinity in it")
     numbers = preprocessor(frame).fit_transform(frame)
     return np.asarray(numbers, dtype=np.float64)
-
-
-def _some(names: list[Any], most: int = 8) -> str:
-    shown = ", ".join(repr(str(name)) for name in names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown

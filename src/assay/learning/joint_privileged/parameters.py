@@ -8,6 +8,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+from sklearn.utils import check_random_state
+
 from assay.errors import InputError
 
 from .alternating import checked
@@ -58,6 +61,13 @@ def check(model: Any, classifier: bool) -> None:
         raise InputError(f"n_atoms must be None, a whole number of at least 1 or a list of such, got {model.n_atoms!r}")
     if is_integer(model.cv) and model.cv < 2:
         raise InputError(f"cv must be at least 2 folds or a splitter, got {model.cv!r}")
+    if not isinstance(model.standardize, bool | np.bool_):
+        raise InputError(f"standardize must be True or False, got {model.standardize!r}")
+    try:
+        check_random_state(model.random_state)
+    except ValueError:
+        what = "None, a whole number from 0 to 2**32 - 1 or a RandomState"
+        raise InputError(f"random_state must be {what}, got {model.random_state!r}") from None
     for name in ("estimator", "privileged_estimator"):
         if getattr(model, name) is not None:
             checked(name, getattr(model, name), classifier)

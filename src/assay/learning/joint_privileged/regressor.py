@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -15,6 +14,7 @@ from sklearn.utils.validation import column_or_1d
 from assay.errors import InputError
 from assay.parts.supervision import unlabelled
 
+from . import inputs
 from .base import Coupled
 from .inputs import Training, refuse_no_labels
 from .linear import LinearData
@@ -115,37 +115,6 @@ class CoupledRegressor(RegressorMixin, Coupled):
 
     _classifier = False
 
-    def __init__(
-        self,
-        estimator: Any = None,
-        privileged_estimator: Any = None,
-        *,
-        privileged: Any = None,
-        lam: float | Literal["aggregate", "cv"] = "aggregate",
-        lams: Sequence[float] | None = None,
-        alphas: Sequence[float] = (0.3, 3.0, 30.0),
-        solver: Literal["auto", "direct", "alternating", "greedy"] = "auto",
-        standardize: bool = True,
-        max_iter: int | None = None,
-        tol: float = 1e-5,
-        n_atoms: int | Sequence[int] | None = None,
-        cv: Any = 5,
-        random_state: int | np.random.RandomState | None = None,
-    ) -> None:
-        self.estimator = estimator
-        self.privileged_estimator = privileged_estimator
-        self.privileged = privileged
-        self.lam = lam
-        self.lams = lams
-        self.alphas = alphas
-        self.solver = solver
-        self.standardize = standardize
-        self.max_iter = max_iter
-        self.tol = tol
-        self.n_atoms = n_atoms
-        self.cv = cv
-        self.random_state = random_state
-
     def predict(self, X: Any) -> FloatArray:
         """Predict from the inputs (n, p) alone; privileged columns may be there, and are not looked at."""
         inner, _ = self._inputs_of(X)
@@ -164,6 +133,7 @@ class CoupledRegressor(RegressorMixin, Coupled):
         )
 
     def _targets(self, y: Any, n: int, weight: FloatArray) -> tuple[BoolArray, FloatArray, FloatArray]:
+        inputs.refuse_complex(y, "y")
         y = column_or_1d(y, warn=True)
         if len(y) != n:
             raise InputError(f"y has {len(y)} values, and X has {n} rows")

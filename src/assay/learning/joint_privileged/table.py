@@ -22,6 +22,9 @@ Task = Literal["regression", "classification"]
 NAMES_OF_ROWS = 0.5
 """A column of text with different ones in more than this share of its rows is a name of rows and no input."""
 
+LEAST_LABELS = 3
+"""Fewer cannot choose a penalty."""
+
 
 class CoupledTable(BaseEstimator):
     """A coupled model with what makes numbers of its table: medians and marks of gaps, a column for each word.
@@ -92,6 +95,13 @@ class CoupledTable(BaseEstimator):
         table = _columns(self.numbers_of_privileged_, W)
         table[~measured] = np.nan
         target = frame[self.target]
+        known = target.notna().to_numpy()
+        for rows, what in (
+            (known, f"the target {self.target!r}"),
+            (known & measured, f"W (the privileged columns) beside {self.target!r}"),
+        ):
+            if rows.sum() < LEAST_LABELS:
+                raise InputError(f"{what} is known in {rows.sum()} rows; at least {LEAST_LABELS} are needed")
         self.task_ = self.task or task_of(target)
         if self.task_ == "regression":
             if not pd.api.types.is_numeric_dtype(target):

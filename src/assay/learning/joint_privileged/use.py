@@ -43,10 +43,10 @@ def fit(
         fitted = load(model)
         if not isinstance(fitted, CoupledTable):
             raise InputError(f"{model} holds a {type(fitted).__name__}, and no model of this command")
-    else:
+    rows = None if predict is None else read_frame(predict)  # before a model is fitted: the file may not be there
+    if table is not None:
         fitted = _fitted(table, target, privileged, task, lam, out, seed)
-    if predict is not None and pred_out is not None:
-        rows = read_frame(predict)
+    if rows is not None and pred_out is not None:
         _write(_predictions(fitted, rows), pred_out)
         typer.echo(f"{len(rows)} predictions written to {pred_out}")
 
