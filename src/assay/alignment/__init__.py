@@ -1,0 +1,1 @@
+"""Alignment: what preferences of people can teach a model, and whether it learned that."""
