@@ -162,7 +162,7 @@ def large() -> None:
         took = in_child("chats", folder)
         print("100 000 rows of chats, nearly every text once: " + ", ".join(f"{k} {v:.1f}" for k, v in took.items()))
         line("  CPU seconds, one thread", took["cpu"], 60, "s")
-        line("  peak memory of the process", took["gib"], 2, "GiB")
+        line("  peak memory of the process", took["gib"], 1, "GiB")
 
 
 def main() -> None:

@@ -128,6 +128,17 @@ def test_suggestions_stay_within_contexts():
 
 
 @pytest.mark.parametrize("criterion", ["A", "D"])
+def test_columns_of_the_short_list_give_the_same_as_the_whole_matrix(criterion):
+    c = Comparisons.from_triplets(rows_of(0, n=12, rows=150))
+    fit = fit_bt(c)
+    a, b = np.triu_indices(12, 1)
+    how = (fit.graph, fit.fisher, a, b, np.full(len(a), 0.2), 15, criterion, 0.1)
+    dense, columns = next_pairs._greedy_dense(*how), next_pairs._greedy_columns(*how)
+    assert dense[0].tolist() == columns[0].tolist()
+    np.testing.assert_allclose(columns[1], dense[1], rtol=1e-8)
+
+
+@pytest.mark.parametrize("criterion", ["A", "D"])
 def test_many_items_get_the_same_suggestions(criterion, monkeypatch):
     c = Comparisons.from_triplets(rows_of(0, n=40, rows=500))
     pairs = [(a, b) for a in c.items for b in c.items if a < b]
@@ -144,6 +155,7 @@ def test_many_items_get_the_same_suggestions(criterion, monkeypatch):
     ("how", "message"),
     [
         ({"k": 0}, "k must be a whole number ≥ 1"),
+        ({"k": 10_001}, "k must be at most 10000"),
         ({"k": 1.5}, "k must be a whole number ≥ 1"),
         ({"k": 1, "criterion": "E"}, "criterion must be 'A' or 'D'"),
         ({"k": 1, "prior": 0}, "prior must be a positive number"),

@@ -2,12 +2,12 @@ import numpy as np
 import pandas as pd
 import pytest
 from cprd_rows import of_wins, rows_of
-from scipy.special import xlogy
+from scipy.special import expit, xlogy
 from scipy.stats import binom, kstest
 
 from assay.alignment.cprd import Comparisons, fit_bt, representable
 from assay.alignment.cprd import cycles as triangles
-from assay.alignment.cprd.draws import deviances, expected_deviances, parametric_draws
+from assay.alignment.cprd.draws import deviances, expected_deviances, parametric_draws, statistic_of
 from assay.numerics import laplacian
 
 CYCLE = np.array([[0, 80, 20], [20, 0, 80], [80, 20, 0]])
@@ -61,12 +61,26 @@ def test_people_who_repeat_themselves_are_one_voice():
     assert rejected["people"] < 8
 
 
+@pytest.mark.parametrize("repeats", [1, 3])
+def test_p_is_uniform_with_clusters(repeats):
+    # Twenty people with many independent rows, or 300 who say the same three times.
+    p = []
+    for seed in range(200):
+        once = rows_of(seed, n=8, rows=300)
+        person = once.index if repeats > 1 else np.random.default_rng(seed).integers(0, 20, len(once))
+        rows = once.assign(person=person).loc[np.repeat(once.index, repeats)]
+        p.append(representable(Comparisons.from_triplets(rows, cluster="person"), n_boot=60).p)
+    p = np.array(p) - np.random.default_rng(0).random(200) / 61
+    assert kstest(p, "uniform").pvalue > 0.01
+    assert 0.01 <= np.mean(p < 0.05) <= 0.11
+
+
 def test_clusters_do_not_hide_cycles():
     rows = [(i, j, k) for k in range(80) for (i, j), w in np.ndenumerate(CYCLE // 20) if k < 20 for _ in range(w)]
     frame = pd.DataFrame(rows, columns=["chosen", "rejected", "person"])
     test = representable(Comparisons.from_triplets(frame, cluster="person"))
     assert test.p < 0.02
-    assert test.drawn == "clusters"
+    assert test.drawn == "signs of clusters"
     assert test.floor_kl == pytest.approx(0.19, abs=0.02)
 
 
@@ -164,3 +178,11 @@ def test_a_cycle_says_how_it_was_judged():
     assert deviances(np.array([3.0]), np.array([1.0]), np.array([0.0]))[0] == pytest.approx(
         2 * (xlogy(3, 3) + xlogy(1, 1) - xlogy(4, 4) + 4 * np.log(2))
     )
+
+
+def test_the_statistic_of_single_rows_is_worked_out_without_their_deviances():
+    rng = np.random.default_rng(0)
+    n = rng.integers(1, 4, 200).astype(float)
+    wins, d = rng.binomial(n.astype(int), 0.4).astype(float), rng.normal(size=200)
+    direct = (deviances(wins, n - wins, d) - expected_deviances(n, expit(d))).sum()
+    assert statistic_of(wins, n - wins, d) == pytest.approx(direct)

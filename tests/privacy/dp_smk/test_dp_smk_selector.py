@@ -37,6 +37,8 @@ def test_bins_are_public():
     np.testing.assert_array_equal(binned(X, [[0, 1], [0, 20]], 4), [[0, 0], [2, 2], [3, 3]])
     with pytest.raises(InputError, match="bounds must have low < high"):
         binned(X, (1, 1), 4)
+    with pytest.raises(InputError, match="a finite width"):
+        binned(X, (-1e308, 1e308), 4)
     with pytest.raises(InputError, match="bounds must be"):
         binned(X, (0, 1, 2), 4)
     with pytest.raises(InputError, match="n_bins must be"):

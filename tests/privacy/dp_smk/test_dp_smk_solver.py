@@ -238,6 +238,7 @@ CUT = GraphCut([[0, 1]], 3)
         ({"epsilon": -1}, "epsilon must be"),
         ({"epsilon": math.nan}, "epsilon must be"),
         ({"epsilon": math.inf}, "epsilon must be"),
+        ({"epsilon": 1e300}, "epsilon must be"),
         ({"epsilon": "1"}, "epsilon must be"),
         ({"epsilon": True}, "epsilon must be"),
         ({"delta": -1e-9}, "delta must be"),

@@ -100,6 +100,8 @@ def test_the_study_on_a_file(tmp_path):
             output = arm.run(given, 0, SMOKE)
             assert study.tasks[0].score(output, hidden)["ratio"] > 0
         assert {claim.arm for claim in study.claims} == {"dp-smk"}
+        # The seeds from 1000 on were looked at while the method was made.
+        assert study.base_seed == STUDY.base_seed >= 3000
 
 
 @pytest.mark.parametrize(

@@ -274,11 +274,11 @@ class Comparisons:
     @cached_property
     def labels(self) -> pd.Index:
         """What names each node: the item, or (context, item) where contexts were given."""
-        item = self.items.take(self.nodes["item"].to_numpy())
+        item = self.nodes["item"].to_numpy()
         if not self.has_contexts:
-            return item.rename("item")
-        context = self.contexts.take(self.nodes["x"].to_numpy())
-        return pd.MultiIndex.from_arrays([context, item], names=["context", "item"])
+            return self.items.take(item).rename("item")
+        # Long texts are not copied: the index points to them.
+        return pd.MultiIndex([self.contexts, self.items], [self.nodes["x"].to_numpy(), item], names=["context", "item"])
 
     def node(self, items: npt.ArrayLike, contexts: npt.ArrayLike | None = None) -> IntArray:
         """Positions in :attr:`nodes` of items (in contexts); −1 where there are no comparisons of one."""

@@ -92,9 +92,8 @@ def findings(shape: Shape, test: RepresentabilityReport, worth: EfficiencyReport
             "fitted to these rows lives on what items have in common (their text), not on comparisons of the "
             "same items. "
             "What can be learned here: how well the scores of a given reward model agree with the rows "
-            "(`--score-chosen`, `--score-rejected`), how often people agree with themselves where a pair comes "
-            "twice, and "
-            "which labels would connect the items (`next_pairs.csv`)."
+            "(`--score-chosen`, `--score-rejected`), how often two rows of a pair agree where it comes twice, and "
+            f"{_labels(shape)} (`--suggest`)."
         )
     elif shape.inside < 0.5:
         said.append(
@@ -138,6 +137,13 @@ def findings(shape: Shape, test: RepresentabilityReport, worth: EfficiencyReport
             f"{worth.rows_for(worth.predicted_rmse / 2):.3g} rows spread as these are, against {worth.rows:g} now."
         )
     return said
+
+
+def _labels(shape: Shape) -> str:
+    """What labels are for in a matching."""
+    if shape.contexts > 1:  # most contexts hold one pair, and nothing joins two contexts
+        return "which pairs to ask again; more answers to each prompt would tell more than more prompts"
+    return "which labels would connect the items"
 
 
 def alone(count: int) -> str:

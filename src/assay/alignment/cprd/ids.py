@@ -82,7 +82,12 @@ def column_of(frame: pd.DataFrame, name: Any) -> pd.Series:
 def coded(*parts: npt.NDArray[np.object_]) -> tuple[list[npt.NDArray[np.int64]], pd.Index]:
     """Numbers for the values of several arrays, and the values in order; sorted where they can be compared."""
     together = np.concatenate(parts) if len(parts) > 1 else parts[0]
-    codes, values = pd.factorize(together)
+    try:
+        codes, values = pd.factorize(together)
+        index = pd.Index(values, dtype=object).infer_objects()
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.start + 1].encode("unicode_escape").decode()
+        raise InputError(f"an id holds {half}, which is half a character: write the file anew as UTF-8") from None
     try:
         order = np.argsort(values, kind="stable")
     except TypeError:  # text and numbers
@@ -90,8 +95,7 @@ def coded(*parts: npt.NDArray[np.object_]) -> tuple[list[npt.NDArray[np.int64]],
     rank = np.empty(len(values), dtype=np.int64)
     rank[order] = np.arange(len(values))
     split = np.cumsum([len(part) for part in parts])[:-1]
-    index = pd.Index(values[order], dtype=object)
-    return np.split(rank[codes], split), index.infer_objects()
+    return np.split(rank[codes], split), index[order]
 
 
 def shown(value: Any, most: int = 48) -> str:

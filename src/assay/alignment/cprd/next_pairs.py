@@ -24,9 +24,13 @@ IntArray = npt.NDArray[np.int64]
 DENSE_ITEMS = 2000
 """Up to this many items all pairs are looked at, and gains are exact; above, those of a short list alone."""
 
+MOST_LABELS = 10_000
+"""How many labels are picked from one fit."""
+
 _PARTNERS = 50
 _MOST_PAIRS = 1_000_000
 _SKETCH = 64
+_AT_ONCE = 16  # columns that are solved for together: of many items more would not fit into memory
 _CHUNK = 200_000
 
 
@@ -88,6 +92,8 @@ def suggest_pairs(
     _check(c)
     if not isinstance(k, numbers.Integral) or k < 1:
         raise InputError(f"k must be a whole number ≥ 1, not {k!r}")
+    if k > MOST_LABELS:
+        raise InputError(f"k must be at most {MOST_LABELS}, not {k}: fit again before more are picked")
     if criterion not in ("A", "D"):
         raise InputError(f"criterion must be 'A' or 'D', not {criterion!r}")
     if not isinstance(prior, numbers.Real) or not 0 < prior < np.inf:
@@ -121,8 +127,7 @@ class _Nodes:
     def __init__(self, c: Comparisons) -> None:
         self.c = c
         self.count = len(c.nodes)
-        self._item = list(c.items.take(c.nodes["item"].to_numpy()))
-        self._context = list(c.contexts.take(c.nodes["x"].to_numpy()))
+        self._new: list[tuple[Any, Any]] = []  # contexts and items that only the pool has
 
     def of_pool(self, pool: Any) -> tuple[IntArray, IntArray]:
         if not isinstance(pool, pd.DataFrame):
@@ -142,16 +147,19 @@ class _Nodes:
                 node[row] = new[key]
             ends.append(node.astype(np.int64))
         self.count += len(new)
-        self._context += [key[0] for key in new]
-        self._item += [key[1] for key in new]
+        self._new += list(new)
         keep = ends[0] != ends[1]
         return ends[0][keep], ends[1][keep]
 
     def items(self, node: IntArray) -> list[Any]:
-        return [self._item[k] for k in node]
+        return self._named(node, "item", self.c.items, 1)
 
     def contexts(self, node: IntArray) -> list[Any]:
-        return [self._context[k] for k in node]
+        return self._named(node, "x", self.c.contexts, 0)
+
+    def _named(self, node: IntArray, column: str, names: pd.Index, part: int) -> list[Any]:
+        known, of = len(self.c.nodes), self.c.nodes[column].to_numpy()
+        return [names[of[k]] if k < known else self._new[k - known][part] for k in node]
 
 
 def _all_pairs(c: Comparisons, rng: np.random.Generator) -> tuple[IntArray, IntArray]:
@@ -160,9 +168,13 @@ def _all_pairs(c: Comparisons, rng: np.random.Generator) -> tuple[IntArray, IntA
     start = np.searchsorted(x, np.arange(len(c.contexts)))
     size = np.diff(np.append(start, len(x)))
     if len(x) <= DENSE_ITEMS or (size * (size - 1) // 2).sum() <= _MOST_PAIRS:
-        parts = [np.stack(np.triu_indices(s, 1)) + begin for begin, s in zip(start, size, strict=True) if s > 1]
-        pairs = np.concatenate(parts, axis=1) if parts else np.zeros((2, 0), dtype=np.int64)
-        return pairs[0], pairs[1]
+        parts = [np.zeros((2, 0), dtype=np.int64)]
+        for s in np.unique(size[size > 1]):  # contexts of one size at once: there can be many of two items
+            pairs = np.stack(np.triu_indices(s, 1))[:, None, :] + start[size == s][:, None]
+            parts.append(pairs.reshape(2, -1))
+        a, b = np.concatenate(parts, axis=1)
+        order = np.lexsort((b, a))
+        return a[order], b[order]
     partners = max(1, min(_PARTNERS, _MOST_PAIRS // len(x)))
     a = np.repeat(np.arange(len(x)), partners)
     b = start[x[a]] + rng.integers(0, size[x[a]])
@@ -232,17 +244,18 @@ def _short_list(
     C = C (BᵀFB + prior) C, so that |Z_i − Z_j|² with Z = C (Bᵀ√F G₁ + √prior G₂), G random signs, estimates R; and
     |Y_i − Y_j|² with Y = C G₂ estimates |C(e_i − e_j)|².
     """
-    n = graph.n
-    sides = rng.choice([-1.0, 1.0], (n, _SKETCH)) * np.sqrt(prior)
-    root = np.sqrt(fisher)
-    for column in range(_SKETCH):
-        signed = rng.choice([-1.0, 1.0], len(root)) * root
-        sides[:, column] += np.bincount(graph.i, signed, n) - np.bincount(graph.j, signed, n)
-    Z = graph.solve(fisher, sides, ridge=prior, rtol=1e-2).astype(np.float32)
-    if criterion == "A":
-        Y = graph.solve(fisher, rng.choice([-1.0, 1.0], (n, _SKETCH)), ridge=prior, rtol=1e-2).astype(np.float32)
-    else:
-        Y = Z
+    n, root = graph.n, np.sqrt(fisher)
+    Z = np.empty((n, _SKETCH), dtype=np.float32)
+    Y = np.empty((n, _SKETCH), dtype=np.float32) if criterion == "A" else Z
+    for first in range(0, _SKETCH, _AT_ONCE):
+        part = slice(first, first + _AT_ONCE)
+        sides = _signs(rng, n) * np.sqrt(prior)
+        for column in range(_AT_ONCE):
+            signed = rng.choice([-1.0, 1.0], len(root)) * root
+            sides[:, column] += np.bincount(graph.i, signed, n) - np.bincount(graph.j, signed, n)
+        Z[:, part] = graph.solve(fisher, sides, ridge=prior, rtol=1e-2)
+        if criterion == "A":
+            Y[:, part] = graph.solve(fisher, _signs(rng, n), ridge=prior, rtol=1e-2)
     distance, square = np.empty(len(a)), np.empty(len(a))
     for start in range(0, len(a), _CHUNK):
         part = slice(start, start + _CHUNK)
@@ -268,13 +281,21 @@ def _greedy_columns(
         sides[b[part], np.arange(part.stop - start)] -= 1
         X[:, part] = graph.solve(fisher, sides, ridge=prior, rtol=1e-4)
     picked, gains = np.empty(k, dtype=np.int64), np.empty(k)
-    every = np.arange(count)
+    # Of the columns x_k = C u_k only u_lᵀ x_k and x_lᵀ x_k are needed; both change by rank one or two.
+    R, S = X[a] - X[b], X.T @ X
+    del X
     for step in range(k):
-        distance = np.maximum(X[a, every] - X[b, every], 0)
-        square = np.einsum("nk,nk->k", X, X)
-        gain = _gain(criterion, q, distance, square)
+        distance = np.maximum(np.diagonal(R), 0)
+        gain = _gain(criterion, q, distance, np.diagonal(S))
         best = _first_best(gain)
         picked[step], gains[step] = best, gain[best]
-        column = X[:, best].copy()
-        X -= np.outer(column, q[best] / (1 + q[best] * distance[best]) * (column[a] - column[b]))
+        r, image, length = R[:, best].copy(), S[:, best].copy(), float(S[best, best])
+        t = q[best] / (1 + q[best] * distance[best]) * r
+        R -= np.outer(r, t)
+        cross = np.outer(image, t)
+        S += length * np.outer(t, t) - cross - cross.T
     return picked, gains
+
+
+def _signs(rng: np.random.Generator, n: int) -> FloatArray:
+    return 2.0 * rng.integers(0, 2, (n, _AT_ONCE), dtype=np.int8) - 1.0

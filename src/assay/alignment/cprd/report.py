@@ -147,7 +147,7 @@ def _shape_table(shape: Shape) -> str:
         ("two rows of such a pair agree", _number(shape.repeat_agreement, "{:.1%}")),
         ("connected parts", str(shape.connected)),
         (
-            "components with scores of their own",
+            "components, within which scores compare",
             f"{shape.components} ({shape.alone} of one item, without a finite score)",
         ),
         ("items of the largest component", str(shape.largest)),

@@ -40,9 +40,9 @@ class RepresentabilityReport:
         ``reason``.
     p_chi2, p_boot
         By the chi-square law, which needs many rows a pair; and by drawing new counts from the fitted scores (with
-        clusters: by drawing clusters).
+        clusters: by turning the residuals of whole clusters about at random).
     n_boot, drawn
-        How many draws were made, and of what: ``"counts"`` or ``"clusters"``.
+        How many draws were made, and of what: ``"counts"`` or ``"signs of clusters"``.
     repeated
         Pairs within components with more than one row: the others cannot contradict anything.
     floor_kl
@@ -84,7 +84,8 @@ def representable(
     Parameters
     ----------
     c
-        The comparisons. With clusters, clusters are drawn, and the statistic is Pearson's.
+        The comparisons. With clusters, the signs of their residuals are drawn, and the statistic is Pearson's less what
+        each cluster adds alone.
     n_boot
         How often counts are drawn anew; 0: not at all.
     seed
@@ -144,8 +145,8 @@ def representable(
         return report
     rng = np.random.default_rng(seed)
     if c.clusters is not None:
-        statistic, drawn = cluster_draws(fit, int(n_boot), rng)
-        noise = (expected - parameters) * float(drawn.mean()) / df
+        statistic, drawn, pearson = cluster_draws(fit, int(n_boot), rng)
+        noise = (expected - parameters) * pearson / df
     elif not np.allclose(n, np.round(n), atol=1e-6):
         return replace(report, reason=REASONS["weights"])
     else:
@@ -153,7 +154,7 @@ def representable(
         noise = expected + float(drawn.mean())
     p_boot = tail(statistic, drawn, approximate)
     floor = max(0.0, deviance - noise) / (2 * total)
-    what = "counts" if c.clusters is None else "clusters"
+    what = "counts" if c.clusters is None else "signs of clusters"
     return replace(report, p_boot=p_boot, p=p_boot, n_boot=int(n_boot), drawn=what, floor_kl=floor)
 
 

@@ -402,7 +402,7 @@ CLAIMS = (
           says="where they do not, free shares are better from 2000 rows on"),
     rate("rejected", "cprd", at_most=0.11, tasks=("test-bt", "test-few-rows", "test-people"),
          says="the test rarely rejects what scores represent"),
-    rate("rejected", "cprd", at_least=0.01, tasks="test-bt", says="and does so at about its level"),
+    rate("rejected", "cprd", at_least=0.01, tasks=("test-bt", "test-people"), says="and does so at about its level"),
     rate("rejected", "cprd", at_least=0.95, tasks="test-cycles", says="the test finds cycles at 2000 rows"),
     rate("rejected", "chi-square", at_least=0.15, tasks=("test-few-rows", "test-people"),
          says="the chi-square law would mislead with few rows a pair and with people who repeat themselves"),

@@ -26,7 +26,13 @@ def read_table(path: Path, ids: Sequence[str]) -> pd.DataFrame:
         When the file cannot be read, lacks such a column, or an id is missing.
     """
     text = list(ids) if suffix(path) in SEPARATED else []
-    frame = read_frame(path, text=text)
+    try:
+        frame = read_frame(path, text=text)
+    except UnicodeEncodeError as error:
+        half = error.object[error.start : error.start + 1].encode("unicode_escape").decode()
+        raise InputError(
+            f"{path.name}: a text holds {half}, which is half a character: write the file anew as UTF-8"
+        ) from None
     columns_named(frame, path, *ids)
     for name in ids:
         missing = np.asarray(frame[name].isna(), dtype=bool)

@@ -53,6 +53,8 @@ def learn(
         raise InputError("give both --score-chosen and --score-rejected, or neither")
     if suggest < 0:
         raise InputError(f"--suggest must be ≥ 0, not {suggest}")
+    if seed < 0:
+        raise InputError(f"--seed must be ≥ 0, not {seed}")
     if pool is not None and not suggest:
         raise InputError("--pool needs --suggest N: how many of its pairs to pick")
     if criterion not in ("A", "D"):

@@ -67,7 +67,7 @@ def epsilon_of(rho: float, delta: float) -> float:
         return rho * a + (log_delta - math.log(a)) / (a - 1) + math.log1p(-1 / a)
 
     # The order of the simple bound ρ + 2√(ρ ln 1/δ) is near the best one.
-    near = 0.5 * math.log(log_delta / rho)
+    near = 0.5 * (math.log(log_delta) - math.log(rho))
     low = math.log(0.01)
     found = minimize_scalar(at, bounds=(max(low, near - 6), max(low + 1e-6, near + 6)), method="bounded")
     return max(0.0, min(float(found.fun), at(max(low, near))))

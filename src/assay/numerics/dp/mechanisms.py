@@ -78,8 +78,7 @@ def exponential_probabilities(scores: npt.ArrayLike, eps0: float, spread: float)
     >>> exponential_probabilities([0, 1, 2], 1.0, 1.0).round(7)
     array([0.0900306, 0.2447285, 0.665241 ])
     """
-    logits = _logits(scores, eps0, spread)
-    weights = np.exp(logits - logits.max())
+    weights = np.exp(_logits(scores, eps0, spread))
     return np.asarray(weights / weights.sum(), dtype=np.float64)
 
 
@@ -176,7 +175,9 @@ def _logits(scores: npt.ArrayLike, eps0: float, spread: float) -> FloatArray:
         raise InputError(f"scores must be one number for each of at least one candidate, got the shape {q.shape}")
     if not np.isfinite(q).all():
         raise InputError("scores must be finite, and there is NaN or infinity among them")
-    return np.asarray(q * (eps0 / spread), dtype=np.float64)
+    # Less the largest first: large scores that differ little keep their digits, and nothing becomes inf − inf.
+    with np.errstate(over="ignore"):
+        return np.asarray((q - q.max()) / spread * eps0, dtype=np.float64)
 
 
 def _finite(value: npt.ArrayLike) -> FloatArray:

@@ -12,6 +12,7 @@ import numpy.typing as npt
 from assay.numerics.dp import exponential_mechanism, rho_of
 from assay.numerics.submodular import FITS, filled, greedy_knapsack, greedy_plus_max
 
+from .choice import set_value
 from .instances import Instance
 from .objectives import spreads
 from .solver import DPKnapsack
@@ -67,17 +68,23 @@ def unit_cost(instance: Instance, epsilon: float, delta: float, rng: np.random.G
     return filled(tuple(picks), cheapest, costs, instance.budget), queries
 
 
-def continuous(instance: Instance, epsilon: float, delta: float, rng: np.random.Generator) -> Picked:
+def continuous(
+    instance: Instance, epsilon: float, delta: float, rng: np.random.Generator, *, fallback_share: float = 0.0
+) -> Picked:
     """Private continuous greedy in the manner of Sadeghi and Fazel (arXiv 2006.15744), for a budget of costs.
 
     Each step estimates the gradient of the multilinear extension from random sets, draws an item by density with the
     exponential mechanism, and spends an equal part of the budget on it. The fractional solution is rounded by its
     probabilities, and what is left is filled in its order. Averages of one-sided gains are one-sided.
+
+    ``fallback_share`` of the budget pays for what the method ends with as well: one draw among the beginnings of that
+    set, each filled with the cheapest items.
     """
     objective, costs, budget = instance.objective, instance.costs, instance.budget
     n = len(costs)
-    spread, _, _ = spreads(objective, replace=False)
-    eps0 = math.sqrt(8 * rho_of(epsilon, delta) / STEPS)
+    spread, value_spread, _ = spreads(objective, replace=False)
+    rho = rho_of(epsilon, delta)
+    eps0 = math.sqrt(8 * (1 - fallback_share) * rho / STEPS)
     payable = costs <= budget * FITS
     density = np.where(payable, costs[payable].min() / costs, 0.0)
     x, queries = np.zeros(n), 0
@@ -100,7 +107,14 @@ def continuous(instance: Instance, epsilon: float, delta: float, rng: np.random.
         *np.flatnonzero(kept)[np.argsort(-x[kept], kind="stable")].tolist(),
         *np.argsort(-x, kind="stable").tolist(),
     ]
-    return filled((), order, costs, budget), queries
+    chosen = filled((), order, costs, budget)
+    if fallback_share > 0:
+        by_cost = np.argsort(costs, kind="stable").tolist()
+        sets = [filled(chosen[:k], by_cost, costs, budget) for k in range(len(chosen) + 1)]
+        values = [set_value(objective, items) for items in sets]
+        chosen = sets[exponential_mechanism(values, math.sqrt(8 * fallback_share * rho), value_spread, rng)]
+        queries += len(sets)
+    return chosen, queries
 
 
 def random_choice(instance: Instance, epsilon: float, delta: float, rng: np.random.Generator) -> Picked:

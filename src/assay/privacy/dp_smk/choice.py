@@ -96,7 +96,7 @@ def density_steps(
     trace = Trace(list(start))
     used = math.fsum(costs[list(start)])
     paid: list[float] = []
-    value = float(objective.value(state)) if start else 0.0
+    value = set_value(objective, start)
     left, fresh = amount, True
     while len(paid) < problem.draws and len(trace.kept) < problem.most:
         fits = problem.fits(used, free)
@@ -154,7 +154,7 @@ def best_extension(
         scores = [set_value(objective, items) for items in sets]
         trace.queries += len(sets)
     elif not objective.monotone:
-        sets, scores = [()], [0.0]
+        sets, scores = [()], [set_value(objective, ())]
     for prefix in trace.prefixes:
         free = np.ones(len(problem.costs), dtype=bool)
         free[list(prefix.items)] = False

@@ -21,7 +21,7 @@ Release = Callable[[FloatArray, float, float], FloatArray]
 """``release(values, l1, l2)`` adds the noise that the share of the budget pays for."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class FeatureInformation:
     """The sum, over people, of what the best chosen feature says about the person's class, in [0, 1].
 

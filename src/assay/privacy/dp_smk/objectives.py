@@ -26,7 +26,7 @@ class SensitivityError(InputError):
 class SubmodularObjective(Protocol):
     """What :class:`DPKnapsack` chooses for; an own objective is any object with these members.
 
-    f(∅) is 0 whatever the data. A state stands for a set and is never changed. A method ``gain(state, item)`` is
+    A state stands for a set and is never changed. A method ``gain(state, item)`` is
     optional, and so is ``prepared(release, replace)``, by which an objective is given a share of the budget first and
     returns the one that is then used (see :class:`FeatureInformation`).
 
@@ -85,7 +85,7 @@ def spreads(objective: SubmodularObjective, replace: bool) -> tuple[float, float
     return 4 * twice * delta, 2 * twice * delta, twice * delta
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Coverage:
     """How many people at least one chosen item reaches. One record is one person: Δ = 1, one-sided.
 
@@ -115,8 +115,15 @@ class Coverage:
     record_sensitivity = 1.0
 
     def __post_init__(self) -> None:
-        table = sp.csr_array(self.reach) if sp.issparse(self.reach) else sp.csr_array(_table("reach", self.reach))
-        table = table.astype(np.float64)
+        if not sp.issparse(self.reach):
+            table = sp.csr_array(_table("reach", self.reach))
+        elif self.reach.ndim == 2 and self.reach.shape[1] and self.reach.dtype.kind in "biuf":
+            table = sp.csr_array(self.reach).astype(np.float64)
+        else:
+            raise InputError(
+                f"reach must hold numbers (people, items) with at least one item, got {self.reach.dtype} of shape "
+                f"{self.reach.shape}"
+            )
         table.sum_duplicates()
         if not np.isin(table.data, (0.0, 1.0)).all():
             raise InputError("reach must hold only 0 and 1: one person can be reached once, or Δ would not be 1")
@@ -149,7 +156,7 @@ class Coverage:
         return self.reach.indices[start:end][self.reach.data[start:end] > 0]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class FacilityLocation:
     """The sum, over people, of the similarity to the nearest chosen item. One record is one person: Δ = 1, one-sided.
 
@@ -176,10 +183,10 @@ class FacilityLocation:
         table = _table("similarity", self.similarity)
         if table.size and not (table.min() >= 0 and table.max() <= 1):
             raise InputError(
-                f"similarity must lie in [0, 1], or one person could change the value by more than 1; it goes from "
-                f"{table.min():g} to {table.max():g}"
+                f"similarity must lie in [0, 1], or one person could change the value by more than 1; there is "
+                f"{table[(table < 0) | (table > 1)][0]:g}"
             )
-        by_item = np.ascontiguousarray(table.T)
+        by_item = np.array(table.T, order="C")  # a copy: what is changed later must not get past the check
         _set(self, similarity=by_item, n=table.shape[1], labels=_labels(self.labels, table.shape[1]))
 
     def empty(self) -> FloatArray:
@@ -204,7 +211,7 @@ class FacilityLocation:
         return float(state.sum())
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class GraphCut:
     """How many private edges run between the chosen places and the others. One record is one edge: Δ = 1.
 
@@ -268,7 +275,7 @@ class GraphCut:
         return float(state @ (self.edges @ (1 - state)))
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class Modular:
     """The sum, over people, of what each gives to the chosen items. One record is one person: Δ = ``per_person``.
 
@@ -329,7 +336,7 @@ class Modular:
         return state
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False, repr=False)
 class MinusPenalty:
     """f less a public penalty for each chosen item; made by :func:`minus_penalty`."""
 
@@ -339,7 +346,15 @@ class MinusPenalty:
 
     def __post_init__(self) -> None:
         of = self.of
-        _set(self, n=of.n, labels=of.labels, record_sensitivity=of.record_sensitivity, one_sided=of.one_sided)
+        # Sums with large penalties are rounded, and one record can tip each rounding: that is part of what it changes.
+        rounding = 4 * (of.n + 1) * float(np.spacing(self.weights.sum()))
+        _set(
+            self,
+            n=of.n,
+            labels=of.labels,
+            record_sensitivity=of.record_sensitivity + rounding,
+            one_sided=of.one_sided,
+        )
 
     def empty(self) -> tuple[Any, float]:
         """f's empty state, and the penalties so far."""
@@ -370,15 +385,23 @@ def minus_penalty(f: SubmodularObjective, weights: npt.ArrayLike) -> MinusPenalt
     Raises
     ------
     InputError
-        When the weights are not n finite numbers of at least 0.
+        When the weights are not n numbers of at least 0 with a finite sum.
+
+    Notes
+    -----
+    Sums with penalties are rounded; what one record can change by that is added to ``record_sensitivity``. It is
+    some 1e-10 where penalties are of the size of the benefit, and much where they are 10¹⁵ times as large.
     """
+    f = checked_objective(f)
     try:
         array = np.asarray(weights, dtype=np.float64)
     except (TypeError, ValueError):
         raise InputError("weights must be numbers, one for each item") from None
-    if array.shape != (f.n,) or not np.isfinite(array).all() or array.min() < 0:
+    with np.errstate(over="ignore"):
+        finite = np.isfinite(array.sum())
+    if array.shape != (f.n,) or not finite or array.min() < 0:
         raise InputError(f"weights must be {f.n} finite numbers of at least 0, one for each item")
-    return MinusPenalty(f, array)
+    return MinusPenalty(f, array.copy())
 
 
 def checked_objective(objective: Any) -> Any:

@@ -145,7 +145,9 @@ def binned(X: npt.NDArray[np.float64], bounds: npt.ArrayLike, n_bins: int) -> np
     if edges.shape not in ((2,), (X.shape[1], 2)) or not np.isfinite(edges).all():
         raise InputError(f"bounds must be (low, high) or one such pair for each of the {X.shape[1]} features")
     low, high = edges[..., 0], edges[..., 1]
-    if not (low < high).all():
-        raise InputError("bounds must have low < high")
+    with np.errstate(over="ignore"):
+        usable = (low < high) & np.isfinite(high - low)
+    if not usable.all():
+        raise InputError("bounds must have low < high, and a finite width")
     share = np.clip((X - low) / (high - low), 0.0, 1.0)
     return np.minimum((share * n_bins).astype(np.int64), n_bins - 1)

@@ -22,7 +22,7 @@ from assay.numerics.dp import (
 )
 from assay.numerics.submodular import FITS, checked_costs, filled
 
-from .choice import Problem, best_extension, density_steps, packing, set_value
+from .choice import NOTHING_LEFT, Problem, best_extension, density_steps, packing, set_value
 from .objectives import SubmodularObjective, checked_objective, spreads
 
 FloatArray = npt.NDArray[np.float64]
@@ -40,13 +40,11 @@ PREPARATION_SHARE = 0.1
 SCORE_SHARE = 0.2
 """Of a run's budget, for the noise on its value (``enumerate``)."""
 
-
 RUNS = 300.0
 """Mean number of the runs of ``enumerate``: the price grows with its logarithm, the time with itself."""
 
 EMPTY_START = 0.5
 """Share of the runs of ``enumerate`` that start from nothing: where few items fit, a random one already decides."""
-
 
 SHORT_RUNS = 0.5
 """Share of the runs of ``enumerate`` that make a random number of picks and fill the rest with the cheapest items."""
@@ -211,7 +209,7 @@ class DPKnapsack:
         self.budget = float(budget)
         if not math.isfinite(self.budget):
             raise InputError(f"budget must be finite, got {budget!r}")
-        self.epsilon = _between("epsilon", epsilon, 0.0, math.inf)
+        self.epsilon = _between("epsilon", epsilon, 0.0, 1e12)
         self.delta = _between("delta", delta, 0.0, 1e-3, low_too=True)
         if algorithm not in ALGORITHMS:
             raise InputError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}")
@@ -243,11 +241,6 @@ class DPKnapsack:
         """Choose; every call spends ε anew."""
         rng = secret_generator(self.random_state)
         replaced = self.neighbours == "replace"
-        gain_spread, value_spread, value_change = spreads(self.objective, replaced)
-        discard = self.discard if self.algorithm == "sample_greedy_max" else 0.0
-        draws = min(self.objective.n, math.ceil(self.max_steps / (1 - discard)))
-        problem = Problem(self.costs, self.budget, self.max_steps, draws, gain_spread, value_spread)
-
         total = self.epsilon if self.delta == 0 else rho_of(self.epsilon, self.delta)
         beside = Ledger(total, "epsilon" if self.delta == 0 else "rho")
         objective = self.objective
@@ -258,7 +251,13 @@ class DPKnapsack:
                 beside.charge(share, "noise: the objective's tables", 0)
                 return _noise(values, l1, l2, share, beside, rng)
 
-            objective = objective.prepared(release, replaced)
+            objective = checked_objective(objective.prepared(release, replaced))
+            if objective.n != self.objective.n or objective.monotone != self.objective.monotone:
+                raise TypeError("prepared of the objective must return one with the same n and monotone")
+        gain_spread, value_spread, value_change = spreads(objective, replaced)
+        discard = self.discard if self.algorithm == "sample_greedy_max" else 0.0
+        draws = min(objective.n, math.ceil(self.max_steps / (1 - discard)))
+        problem = Problem(self.costs, self.budget, self.max_steps, draws, gain_spread, value_spread)
         value_amount = self.value_share * total if self.release_value else 0.0
 
         if self.algorithm == "enumerate":
@@ -268,8 +267,8 @@ class DPKnapsack:
             amount = ledger.left - value_amount
             trace = density_steps(objective, problem, ledger, (1 - self.final_share) * amount, rng, discard=discard)
             chosen = tuple(trace.kept)
-            if self.final_share > 0:
-                rest = ledger.left - value_amount
+            rest = ledger.left - value_amount
+            if self.final_share > 0 and rest > NOTHING_LEFT * amount:
                 chosen = best_extension(objective, trace, problem, ledger, rest, rng, fallback=self.fallback)
             chosen = self._filled(chosen, trace.kept, objective.monotone)
             queries = trace.queries

@@ -33,6 +33,9 @@ PEOPLE = {Budget.SMOKE: 600, Budget.QUICK: 3000, Budget.FULL: 3000, Budget.PAPER
 MEAN_RUNS = {Budget.SMOKE: 5.0, Budget.QUICK: None, Budget.FULL: None, Budget.PAPER: None}
 """Of ``enumerate``; None is the solver's own default."""
 
+BASE_SEED = 3000
+"""Not 1000: the fallback was added after a look at what seeds from 1000 on gave, so those can no longer judge it."""
+
 
 @dataclass(frozen=True)
 class Given:
@@ -293,6 +296,13 @@ def _arms() -> tuple[Arm, ...]:
             tuple(T4.values()),
         ),
         Arm("continuous", contender(baselines.continuous), "baseline", "private continuous greedy", tuple(T1.values())),
+        Arm(
+            "continuous-fallback",
+            contender(partial(baselines.continuous, fallback_share=0.2)),
+            "baseline",
+            "the same with the method's last draw among beginnings filled with the cheapest items",
+            (T1[0.5], T1[1.0]),
+        ),
         Arm("unit-cost", contender(baselines.unit_cost), "baseline", "private greedy by gains", (*T1.values(), "T2")),
         Arm("random", contender(baselines.random_choice), "trivial", "random order", UTILITY),
         Arm("cheapest", contender(baselines.cheapest), "trivial", "cheapest first: costs alone, no data", UTILITY),
@@ -353,7 +363,17 @@ def own(paths: Mapping[str, Path]) -> Study:
         for e in (0.5, 1.0, 2.0)
     )
     names = tuple(task.name for task in tasks)
-    keep = ("dp-smk", "enumerate", "density", "continuous", "unit-cost", "random", "cheapest", "nonprivate")
+    keep = (
+        "dp-smk",
+        "enumerate",
+        "density",
+        "continuous",
+        "continuous-fallback",
+        "unit-cost",
+        "random",
+        "cheapest",
+        "nonprivate",
+    )
     return Study(
         name="dp-smk",
         tasks=tasks,
@@ -368,6 +388,7 @@ def own(paths: Mapping[str, Path]) -> Study:
         better="higher",
         metrics=OWN_METRICS,
         seeds=STUDY.seeds,
+        base_seed=BASE_SEED,
         contract=CONTRACT.partition("\n\nOn the task")[0],
     )
 
@@ -383,6 +404,13 @@ STUDY = Study(
             than="continuous",
             tasks=[T1[0.25], T1[0.5], T1[1.0]],
             says="more benefit than private continuous greedy at equal ε ≤ 1",
+        ),
+        higher(
+            "ratio",
+            "dp-smk",
+            than="continuous-fallback",
+            tasks=[T1[0.5], T1[1.0]],
+            says="and more than continuous greedy with the same last draw",
         ),
         lower(
             "queries",
@@ -440,6 +468,7 @@ STUDY = Study(
     better="higher",
     metrics=METRICS,
     seeds={Budget.SMOKE: 3, Budget.QUICK: 10, Budget.FULL: 24, Budget.PAPER: 24},
+    base_seed=BASE_SEED,
     contract=CONTRACT,
     accepts={
         "data": "people × items: an .npz with similarity (people, items) in [0, 1], costs (items,) and budget, or a "
