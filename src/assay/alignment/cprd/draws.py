@@ -141,10 +141,10 @@ def _differences(graph: Graph, s: FloatArray, k: int) -> FloatArray:
 def cluster_draws(fit: BTFit, n_boot: int, rng: np.random.Generator) -> tuple[float, FloatArray, float]:
     """How much residuals of different clusters agree about pairs: observed, and with signs turned at random.
 
-    The statistic is Pearson's less what a cluster adds by itself, Σ_pairs [(Σ_c r_c)² − Σ_c r_c²] / (n p (1 − p)): a pair
-    about which one cluster alone speaks adds nothing. A drawn sign turns all residuals of a cluster, so that whatever
-    dependence is within it stays (a wild bootstrap), and what a new fit takes away is taken, to first order. Residuals
-    are enlarged first for what the fit has taken of them already.
+    The statistic is Pearson's less what a cluster adds by itself, Σ_pairs [(Σ_c r_c)² − Σ_c r_c²] / (n p (1 − p)): a
+    pair about which one cluster alone speaks adds nothing. A drawn sign turns all residuals of a cluster, so that
+    whatever dependence is within it stays (a wild bootstrap), and what a new fit takes away is taken, to first order.
+    Residuals are enlarged first for what the fit has taken of them already.
 
     Returns
     -------
