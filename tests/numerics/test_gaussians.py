@@ -107,6 +107,7 @@ def test_the_log_density_is_scipys():
         (lambda: gaussian_kl([0], [[1]], [0], [[-1]]), "cov_q must be positive definite"),
         (lambda: gaussian_kl([np.inf], [[1]], [0], [[1]]), "the mean of p must be finite"),
         (lambda: gaussian_logpdf([[0, 0]], [0], [[1]]), "X must be"),
+        (lambda: gaussian_logpdf([[np.nan]], [0], [[1]]), "X has NaN"),
     ],
 )
 def test_what_is_no_law_is_refused(call, what):

@@ -159,6 +159,8 @@ def gaussian_logpdf(X: npt.ArrayLike, mean: npt.ArrayLike, cov: npt.ArrayLike) -
     points, centre, lower = np.asarray(X, dtype=np.float64), np.asarray(mean, dtype=np.float64), _cholesky(cov, "cov")
     if centre.ndim != 1 or points.ndim != 2 or points.shape[1] != len(centre):
         raise ValueError(f"X must be (n, {centre.size}) for a mean of shape {centre.shape}, got shape {points.shape}")
+    if np.isnan(points).any():
+        raise ValueError("X has NaN in it")
     _check_means(centre, lower, "the law")
     z = np.linalg.solve(lower, (points - centre).T)
     const = len(centre) * np.log(2 * np.pi) / 2 + np.log(np.diag(lower)).sum()

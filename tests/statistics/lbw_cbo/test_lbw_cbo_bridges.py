@@ -131,6 +131,12 @@ def test_a_function_of_tensors_is_taken_in_pieces():
         log_density_from_torch(of_tensors, device="abacus")
     with pytest.raises(InputError, match="batch_rows must be"):
         log_density_from_torch(of_tensors, batch_rows=0)
+    with pytest.raises(TypeError, match="function must be a function of tensors"):
+        log_density_from_torch(3)
+    assert log_density(np.empty((0, 2))).shape == (0,)
+    for wrong, got in ((lambda x: x, r"\(3, 2\)"), (lambda x: 1.0, "float")):
+        with pytest.raises(InputError, match=rf"must return a tensor \(3,\) for 3 rows, got {got}"):
+            log_density_from_torch(wrong, device="cpu")(np.zeros((3, 2)))
 
 
 def test_a_tensor_may_come_back_from_a_density_of_arrays():

@@ -130,6 +130,23 @@ def test_a_function_of_gaussians_is_minimised():
     assert found.n_evals_ == 0
 
 
+def test_a_function_that_writes_to_what_it_is_given_changes_no_particle():
+    def energy(means, roots, logs):
+        value = np.sum((means - 1) ** 2, axis=1) + np.sum((roots - np.eye(2)) ** 2, axis=(1, 2))
+        means[:], roots[:] = 7, 7
+        return value
+
+    found = quiet(LBWCBO(energy, random_state=0), dim=2)
+    np.testing.assert_allclose(found.measure_.mean, 1, atol=0.01)
+    np.testing.assert_allclose(found.measure_.root, np.eye(2), atol=0.01)
+
+
+def test_columns_of_different_units_start_as_they_lie():
+    samples = np.random.default_rng(0).standard_normal((300, 2)) * [1000, 0.1]
+    start = quiet(LBWCBO("mmd", record=True, random_state=0, **SMALL), samples)
+    assert np.median(start.path_roots_[0][:, 1, 1]) < 0.3
+
+
 def test_the_same_seed_gives_the_same_and_the_global_state_stays():
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     one, two = (quiet(LBWCBO(random_state=3, **SMALL), three_peaks, dim=2) for _ in range(2))

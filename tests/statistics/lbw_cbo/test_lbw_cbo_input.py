@@ -1,8 +1,10 @@
 """What cannot be used is refused at the door, by name."""
 
 import numpy as np
+import pandas as pd
 import pytest
 from lbw_targets import gaussian
+from scipy.sparse import csr_array
 from sklearn.exceptions import ConvergenceWarning, NotFittedError
 
 from assay.errors import InputError
@@ -35,6 +37,9 @@ EYES = np.tile(np.eye(2), (50, 1, 1))
         ({"init_spread": 0.0}, "init_spread must be positive"),
         ({"init_root": -1}, "init_root must be positive"),
         ({"init_mean": [np.nan, 0]}, "init_mean must be"),
+        ({"init_mean": "far"}, "init_mean must be an array of numbers, and holds words"),
+        ({"init_mean": [[0, 0]]}, r"init_mean must be \(d,\)"),
+        ({"init_mean": []}, r"init_mean must be \(d,\)"),
         ({"init_mean": [0, 0, 0]}, "the dimensions differ: dim has 2, init_mean has 3"),
         ({"root_bounds": (0, 1)}, r"root_bounds\[0\] must be positive"),
         ({"root_bounds": (2, 1)}, "least < largest"),
@@ -59,6 +64,10 @@ def test_parameters_out_of_range(parameters, what):
         ({"n_samples": "many"}, "n_samples must be a whole number"),
         ({"dt": "0.1"}, "dt must be a number"),
         ({"noise": True}, "noise must be a number"),
+        ({"temperature": np.ones(2)}, "temperature must be a number"),
+        ({"restart": "no"}, "restart must be True or False"),
+        ({"noise_decay": 1}, "noise_decay must be True or False"),
+        ({"record": None}, "record must be True or False"),
         ({"random_state": "x"}, "random_state must be"),
         ({"objective": 3}, "objective must be a name or a function"),
     ],
@@ -87,7 +96,8 @@ def test_the_dimension_must_be_told():
     [
         (lambda x: x, r"must return \(6400,\) for points of shape \(6400, 2\), and returned \(6400, 2\)"),
         (lambda x: 0.0, r"returned \(\)"),
-        (lambda x: ["a"] * len(x), "must return numbers"),
+        (lambda x: ["a"] * len(x), "what log_density returns must be an array of numbers, and holds words"),
+        (lambda x: gaussian(x) + 0j, "holds complex128"),
         (lambda x: np.full(len(x), np.nan), "50 of the 50 first Gaussians"),
         (lambda x: np.full(len(x), np.inf), "50 of the 50 first Gaussians"),
         (lambda x: np.where(np.abs(x[:, 0]) < 1, 0.0, -np.inf), "NaN or infinite"),
@@ -107,6 +117,8 @@ def test_what_is_no_function():
         LBWCBO(lambda *_: 0).fit(gaussian, dim=2)
     with pytest.raises(InputError, match=r"objective must return \(50,\) for 50 Gaussians"):
         LBWCBO(lambda *_: np.zeros(3)).fit(dim=2)
+    with pytest.raises(InputError, match="or the objective given, must be a finite number"):
+        LBWCBO(lambda means, *_: np.full(len(means), np.nan)).fit(dim=2)
 
 
 @pytest.mark.parametrize(
@@ -115,6 +127,12 @@ def test_what_is_no_function():
         (np.zeros(5), r"samples must be \(n, d\)"),
         (np.full((5, 2), np.nan), "samples must be finite"),
         ([["a", "b"]], "samples must be an array of numbers"),
+        ([["1", "2"]], "holds words"),
+        (np.zeros((5, 2), complex), "holds complex128"),
+        (pd.DataFrame({"t": pd.date_range("2020", periods=5)}), "holds dates"),
+        (pd.DataFrame({"a": pd.array([1, None], dtype="Int64")}), "samples must be finite"),
+        (csr_array(np.eye(3)), "dense"),
+        (1e300 * np.eye(3), "too large"),
         (np.zeros((5, 2)), "median distance is zero"),
         (np.zeros((1, 2)), "median distance is zero"),
     ],
@@ -172,6 +190,12 @@ def test_a_swarm_that_has_not_agreed_says_so():
     with pytest.warns(ConvergenceWarning, match="had not agreed after 5 iterations"):
         found = LBWCBO(n_iter=5, random_state=0).fit(gaussian, dim=2)
     assert not found.converged_
+
+
+def test_a_gaussian_at_the_bounds_of_its_root_says_so():
+    for scale, side in ((1e-6, "narrow"), (1e6, "wide")):
+        with pytest.warns(ConvergenceWarning, match=f"as {side} as root_bounds"):
+            LBWCBO(random_state=0).fit(lambda x, s=scale: -np.sum((x / s) ** 2, axis=1) / 2, dim=1)
 
 
 def test_nothing_is_told_before_the_fit():

@@ -85,6 +85,10 @@ def test_a_measure_cannot_be_changed():
         (lambda: GaussianMeasure([0.0], [[0.0]]).logpdf([[0.0]]), "positive definite"),
         (lambda: GaussianMeasure([0.0], [[1.0]]).sample(0), "n must be a whole number"),
         (lambda: GaussianMeasure([0.0], [[1.0]]).kl(GaussianMeasure([0.0], [[0.0]])), "positive definite"),
+        (lambda: GaussianMeasure([0.0], [[1e200]]), "root must be at most"),
+        (lambda: GaussianMeasure([1j], [[1.0]]), "mean must be an array of numbers, and holds complex128"),
+        (lambda: GaussianMeasure([0.0], [[1.0]]).sample(True), "n must be a whole number"),
+        (lambda: GaussianMeasure([0.0], [[1.0]]).sample(1, -1), "rng must not be negative"),
         (lambda: lbw_distance(GaussianMeasure([0.0], [[1.0]]), GaussianMeasure([0, 0], np.eye(2))), "1 and of 2"),
     ],
 )

@@ -8,6 +8,7 @@ from assay.errors import InputError, MissingPart
 from assay.evidence.study import Budget
 from assay.parts import statsmodels_data
 from assay.statistics.lbw_cbo import GaussianMeasure, baselines, targets
+from assay.statistics.lbw_cbo.cbx_swarm import cbx
 from assay.statistics.lbw_cbo.objectives import Density
 from assay.statistics.lbw_cbo.optimum import best_gaussian
 from assay.statistics.lbw_cbo.study import STUDY, own
@@ -136,13 +137,27 @@ def test_without_cma_its_cells_are_missing(monkeypatch):
     given, _ = STUDY.task("mixtures").load(0, SMOKE)
     with pytest.raises(MissingPart, match="cma-bipop needs cma"):
         baselines.cma_bipop(given, 0)
+    with pytest.raises(MissingPart, match="cbx needs cbx"):
+        cbx(given, 0)
+
+
+def test_cbxpy_finds_a_gaussian_with_its_budget_and_leaves_numpy_alone():
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    density = Density(multivariate_normal([1.0, -2.0], [[2.0, 0.6], [0.6, 1.0]]).logpdf)
+    given = baselines.Problem(density, None, 2, 3.0, 1.0, 40, 150, 32)
+    found = cbx(given, 0)
+    np.testing.assert_allclose(found.mean, [1, -2], atol=0.02)
+    np.testing.assert_allclose(found.cov, [[2, 0.6], [0.6, 1]], atol=0.05)
+    assert density.rows - (given.gaussians * 32) <= 16 * baselines.FINAL_SAMPLES
+    assert density.rows >= 0.75 * given.gaussians * 32  # swarm after swarm
+    np.testing.assert_array_equal(before, np.random.get_state()[1])  # noqa: NPY002
 
 
 def test_a_users_target_is_a_study(tmp_path):
     path = tmp_path / "mine.py"
     path.write_text("import numpy as np\nDIM = 2\ndef log_density(x):\n    return -np.sum(x**2, axis=1)\n")
     study = own({"data": path})
-    assert [arm.name for arm in study.arms] == ["lbw-cbo", "cbo-cholesky", "cma-bipop", "random"]
+    assert [arm.name for arm in study.arms] == ["lbw-cbo", "cbo-cholesky", "cma-bipop", "cbx", "random"]
     given, hidden = study.tasks[0].load(0, SMOKE)
     metrics = study.tasks[0].score(study.method.run(given, 0, SMOKE), hidden)
     assert metrics["energy"] == pytest.approx(-np.log(np.pi), abs=0.1)  # −log Z

@@ -22,6 +22,9 @@ def log_density(x):
 
 def wide(x):
     return -np.sum(x**2, axis=1)
+
+def fails(x):
+    return 1 / 0
 '''
 QUICK = ["--particles", "12", "--iterations", "40", "--points", "32"]
 
@@ -74,6 +77,18 @@ def test_samples_become_a_gaussian(home):
     assert list(table.index) == ["a", "b", "c"]
     np.testing.assert_allclose(table["mean"], [5, -1, 0], atol=0.5)
     assert json.loads((home / "g.json").read_text())["elbo"] is None
+    text = (home / "g.md").read_text()
+    assert "nearest to the samples" in text
+    assert "ELBO" not in text
+    assert "rows of the log density" not in text
+
+
+def test_a_bar_in_a_name_breaks_no_table(home):
+    run("--target", "peaks_of_mine:wide", "--dim", 2, "--names", "a|b,c", "--out", "g.npz", *QUICK)
+    text = (home / "g.md").read_text()
+    assert r"| a\|b |" in text
+    assert "a|b" not in text
+    assert json.loads((home / "g.json").read_text())["parameters"] == ["a|b", "c"]
 
 
 @pytest.mark.parametrize("dim", [1, 6])
@@ -102,6 +117,7 @@ def test_any_dimension_has_its_files(home, dim):
             ["--target", "peaks_of_mine:log_density", "--dim", "2", "--objective", "x", "--out", "g.npz"],
             "objective must",
         ),
+        (["--target", "peaks_of_mine:fails", "--dim", "2", "--out", "g.npz"], "division by zero (peaks_of_mine.py"),
         (["--samples", "words.csv", "--out", "g.npz"], "the column 'w' does not"),
         (["--samples", "gaps.csv", "--out", "g.npz"], "'a' has missing"),
         (["--samples", "gaps.csv", "--objective", "renyi:0.5", "--out", "g.npz"], "approximated by mmd"),

@@ -11,6 +11,8 @@ import numpy.typing as npt
 from assay.errors import InputError, MissingPart
 from assay.parts.packages import need
 
+from . import checks
+
 if TYPE_CHECKING:
     import torch
 
@@ -46,19 +48,24 @@ def log_density_from_torch(
     MissingPart
         When torch is not installed.
     """
+    if not callable(function):
+        raise TypeError(f"function must be a function of tensors, not a {type(function).__name__}")
+    batch_rows = checks.whole(batch_rows, "batch_rows", 1)
     torch = need("torch", "a log density of tensors")
     from assay.parts.checkpoints import pick_device
 
     place = pick_device(device)
-    if batch_rows < 1:
-        raise InputError(f"batch_rows must be at least 1, got {batch_rows}")
 
     def log_density(points: FloatArray) -> FloatArray:
-        parts = []
+        parts = [np.empty(0)]
         with torch.no_grad():
             for start in range(0, len(points), batch_rows):
                 rows = torch.from_numpy(np.ascontiguousarray(points[start : start + batch_rows], dtype=np.float64))
-                parts.append(function(rows.to(place)).double().cpu().numpy())
+                values = function(rows.to(place))
+                if not isinstance(values, torch.Tensor) or values.shape != (len(rows),):
+                    what = tuple(values.shape) if isinstance(values, torch.Tensor) else type(values).__name__
+                    raise InputError(f"function must return a tensor ({len(rows)},) for {len(rows)} rows, got {what}")
+                parts.append(values.double().cpu().numpy())
         return np.concatenate(parts)
 
     return log_density

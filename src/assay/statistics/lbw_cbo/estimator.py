@@ -217,7 +217,7 @@ class LBWCBO(BaseEstimator):
         Warns
         -----
         ConvergenceWarning
-            When the swarm did not agree within ``n_iter``.
+            When the swarm did not agree within ``n_iter``, or the Gaussian that it found lies at ``root_bounds``.
         RuntimeWarning
             When objectives after the first iteration were not finite.
         """
@@ -261,10 +261,7 @@ class LBWCBO(BaseEstimator):
         if self.objective == "mmd":
             if callable(given) or given is None:
                 raise TypeError("with objective='mmd' fit is given samples (n, d), not a function")
-            try:
-                samples = np.asarray(given, dtype=np.float64)
-            except (TypeError, ValueError) as error:
-                raise InputError(f"samples must be an array of numbers (n, d): {error}") from None
+            samples = checks.numbers(given, "samples")
             if samples.ndim != 2 or not samples.size:
                 raise InputError(f"samples must be (n, d), got shape {samples.shape}")
             if not np.isfinite(samples).all():
@@ -285,13 +282,21 @@ class LBWCBO(BaseEstimator):
             told["init"] = self._given_swarm(init)[0].shape[1]
         if samples is not None:
             told["the samples"] = samples.shape[1]
-        if self.init_mean is not None and np.ndim(self.init_mean):
-            told["init_mean"] = np.shape(self.init_mean)[-1]
+        middle = self._init_mean()
+        if middle.ndim:
+            told["init_mean"] = len(middle)
         if not told:
             raise InputError("dim must be given: neither init nor init_mean tells the number of dimensions")
         if len(set(told.values())) > 1:
             raise InputError("the dimensions differ: " + ", ".join(f"{name} has {d}" for name, d in told.items()))
         return next(iter(told.values()))
+
+    def _init_mean(self) -> FloatArray:
+        """One number, or one for each dimension."""
+        mean = np.zeros(()) if self.init_mean is None else checks.numbers(self.init_mean, "init_mean")
+        if mean.ndim > 1 or not mean.size or not np.isfinite(mean).all():
+            raise InputError(f"init_mean must be (d,) finite numbers or one number, got {self.init_mean!r}")
+        return mean
 
     def _settings(self, d: int) -> Settings:
         n = checks.whole(self.n_particles, "n_particles", 4)
@@ -299,23 +304,23 @@ class LBWCBO(BaseEstimator):
         checks.one_of(self.refresh, "refresh", ("fixed", "step"))
         isotropic = checks.one_of(self.noise_kind, "noise_kind", ("anisotropic", "isotropic")) == "isotropic"
         default = 1.0 if isotropic else 3.0 if d <= 2 else 2.2
-        constant = self.temperature != "ess"
-        if constant and isinstance(self.temperature, str):
+        constant = not isinstance(self.temperature, str)
+        if not constant and self.temperature != "ess":
             raise InputError(f"temperature must be 'ess' or a positive number, got {self.temperature!r}")
         return Settings(
             n_iter=checks.whole(self.n_iter, "n_iter", 1),
-            restart=bool(self.restart),
+            restart=checks.yes_or_no(self.restart, "restart"),
             dt=checks.positive(self.dt, "dt"),
             drift=checks.positive(self.drift, "drift"),
             noise=default if self.noise is None else checks.positive(self.noise, "noise"),
-            noise_decay=bool(self.noise_decay),
+            noise_decay=checks.yes_or_no(self.noise_decay, "noise_decay"),
             anisotropic=not isotropic,
             ess_target=None if constant else max(2.0, fraction * n),
             alpha=checks.positive(self.temperature, "temperature") if constant else 0.0,
             bounds=checks.bounds(self.root_bounds),
             tol=checks.positive(self.tol, "tol"),
             patience=checks.whole(self.patience, "patience", 1),
-            record=bool(self.record),
+            record=checks.yes_or_no(self.record, "record"),
         )
 
     def _objective(
@@ -324,7 +329,7 @@ class LBWCBO(BaseEstimator):
         if callable(self.objective):
             return CustomObjective(self.objective)
         if samples is not None:
-            if self.bandwidth == "median":
+            if isinstance(self.bandwidth, str) and self.bandwidth == "median":
                 return KernelObjective(samples, median_bandwidth(samples, rng))
             if isinstance(self.bandwidth, str):
                 raise InputError(f"bandwidth must be 'median' or a positive number, got {self.bandwidth!r}")
@@ -359,13 +364,14 @@ class LBWCBO(BaseEstimator):
         if samples is not None and self.init_mean is None:
             # As the samples lie, whatever their unit; one sample, or a constant column, has no spread of its own.
             middle = samples.mean(axis=0)
-            cov = np.atleast_2d(np.cov(samples.T, bias=True)) + 1e-6 * np.eye(d)
+            cov = np.atleast_2d(np.cov(samples.T, bias=True))
+            if not np.isfinite(cov).all():
+                raise InputError("samples are too large to have a covariance: divide them by something")
+            own = np.diag(cov)
+            cov = cov + 1e-6 * np.diag(np.where(own > 0, own, own.max() or 1.0))
             root = GaussianMeasure.from_cov(middle, cov).root
             return scatter(n, middle, root, root, bounds, rng)
-        mean = np.zeros(d) if self.init_mean is None else np.asarray(self.init_mean, dtype=np.float64)
-        if mean.ndim > 1 or not np.isfinite(mean).all():
-            raise InputError(f"init_mean must be ({d},) finite numbers or one number, got {self.init_mean!r}")
-        return scatter(n, np.broadcast_to(mean, d), width * np.eye(d), spread * np.eye(d), bounds, rng)
+        return scatter(n, np.broadcast_to(self._init_mean(), d), width * np.eye(d), spread * np.eye(d), bounds, rng)
 
     def _given_swarm(self, init: Any) -> tuple[FloatArray, FloatArray]:
         n = checks.whole(self.n_particles, "n_particles", 4)
@@ -437,6 +443,16 @@ class LBWCBO(BaseEstimator):
             warnings.warn(
                 f"the swarm had not agreed after {self.n_iter_} iterations (diameter {size:.2g}{other}); raise n_iter, "
                 "or lower noise",
+                ConvergenceWarning,
+                stacklevel=3,
+            )
+        low, high = checks.bounds(self.root_bounds)
+        widths = np.linalg.eigvalsh(self.measure_.root)
+        if widths[0] < 1.001 * low or widths[-1] > 0.999 * high:
+            side = "narrow" if widths[0] < 1.001 * low else "wide"
+            warnings.warn(
+                f"the Gaussian that was found is as {side} as root_bounds=({low:g}, {high:g}) let it be: widen them or "
+                "scale the parameters; a target without a maximum has no best Gaussian",
                 ConvergenceWarning,
                 stacklevel=3,
             )

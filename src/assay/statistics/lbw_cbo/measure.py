@@ -10,7 +10,11 @@ import numpy.typing as npt
 from assay.errors import InputError
 from assay.numerics.gaussians import bures_wasserstein, gaussian_kl, gaussian_logpdf, sym_sqrt
 
+from . import checks
+
 FloatArray = npt.NDArray[np.float64]
+
+LARGEST_ROOT = 1e150
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,6 +55,8 @@ class GaussianMeasure:
         if root.shape != (len(mean), len(mean)):
             raise InputError(f"root must be ({len(mean)}, {len(mean)}) for this mean, got shape {root.shape}")
         largest = np.abs(root).max()
+        if largest > LARGEST_ROOT:
+            raise InputError(f"root must be at most {LARGEST_ROOT:g} in size, so that its square is a number")
         if np.abs(root - root.T).max() > 1e-8 * largest:
             by = np.abs(root - root.T).max()
             raise InputError(f"root must be symmetric, and differs from its transpose by {by:.3g}")
@@ -84,9 +90,9 @@ class GaussianMeasure:
 
     def sample(self, n: int, rng: np.random.Generator | int | None = None) -> FloatArray:
         """Draw ``n`` points, (n, d); ``rng`` is a generator, or a seed for one."""
-        if not isinstance(n, int | np.integer) or n < 1:
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
             raise InputError(f"n must be a whole number of at least 1, got {n!r}")
-        z = np.random.default_rng(rng).standard_normal((int(n), self.dim))
+        z = checks.generator(rng, "rng").standard_normal((int(n), self.dim))
         return self.mean + z @ self.root
 
     def logpdf(self, X: npt.ArrayLike) -> FloatArray:
@@ -138,10 +144,7 @@ def _check_pair(p: GaussianMeasure, q: GaussianMeasure) -> None:
 
 
 def _numbers(values: npt.ArrayLike, name: str) -> FloatArray:
-    try:
-        array = np.array(values, dtype=np.float64)
-    except (TypeError, ValueError) as error:
-        raise InputError(f"{name} must be an array of numbers: {error}") from None
+    array = checks.numbers(values, name).copy()
     if not np.isfinite(array).all():
         raise InputError(f"{name} must be finite, and has NaN or infinity in it")
     return array

@@ -17,6 +17,7 @@ from scipy.special import logsumexp
 
 from assay.errors import InputError
 
+from .checks import numbers
 from .nodes import Nodes
 
 FloatArray = npt.NDArray[np.float64]
@@ -48,10 +49,7 @@ class Density:
         returned = self.function(points)
         if hasattr(returned, "detach"):  # a tensor, perhaps on a GPU
             returned = returned.detach().cpu().numpy()
-        try:
-            values = np.asarray(returned, dtype=np.float64)
-        except (TypeError, ValueError) as error:
-            raise InputError(f"log_density must return numbers, (n,): {error}") from None
+        values = numbers(returned, "what log_density returns")
         if values.shape != (len(points),):
             raise InputError(
                 f"log_density must return ({len(points)},) for points of shape {points.shape}, and returned "
@@ -134,7 +132,11 @@ class CustomObjective:
 
     def __call__(self, means: FloatArray, roots: FloatArray, log_abs_det: FloatArray) -> FloatArray:
         """(N,) one value for each Gaussian."""
-        values = np.asarray(self.function(means, roots, log_abs_det), dtype=np.float64)
+        # Copies, for the swarm must not change where the function writes to what it is given.
+        returned = self.function(means.copy(), roots.copy(), log_abs_det.copy())
+        if hasattr(returned, "detach"):
+            returned = returned.detach().cpu().numpy()
+        values = numbers(returned, "what objective returns")
         if values.shape != (len(means),):
             raise InputError(f"objective must return ({len(means)},) for {len(means)} Gaussians, got {values.shape}")
         return values

@@ -35,7 +35,8 @@ def draw_trace(model: LBWCBO, path: Path) -> None:
     top.set_ylabel("objective")
     top.legend(frameon=False)
     state = "agreed" if model.converged_ else "had not agreed"
-    top.set_title(f"{model.n_iter_} iterations, {model.n_evals_:,} density rows; the swarm {state}", fontsize=11)
+    rows = f", {model.n_evals_:,} density rows" if model.n_evals_ else ""
+    top.set_title(f"{model.n_iter_} iterations{rows}; the swarm {state}", fontsize=11)
     bottom.plot(history["iter"], np.maximum(history["diameter"], 1e-300), color=INK, linewidth=1.5)
     bottom.set_yscale("log")
     bottom.set_ylabel("diameter of the swarm")

@@ -56,6 +56,7 @@ def report_text(
     notes
         What was noticed on the way.
     """
+    names = [name.replace("|", "\\|") for name in names]
     table = summary(model, names)
     rows = "\n".join(
         f"| {row.Index} | {row.mean:.5g} | {row.sd:.4g} | {row.low:.5g} to {row.high:.5g} |"
@@ -74,24 +75,36 @@ def report_text(
     parts.append(_search_text(model))
     if notes:
         parts.append("Notes:\n" + "\n".join(f"- {note}" for note in notes))
-    parts.append(
-        "## What this is, and what it is not\n"
-        "- One Gaussian, the nearest by KL(q‖p) where nothing else was asked for: it sits on **one** peak (or on some "
-        "that run into each other), and its spread is that of the peak, not of all of them. What lies elsewhere is not "
-        "in it.\n"
-        "- The ELBO was computed on points that neither the search nor the choice has seen. It is a lower bound on the "
-        "log evidence log Z; of two fits to the same density the higher one is nearer.\n"
-        "- Run it again with another seed: where the ELBO differs by more than some hundredths, the search has not "
-        "found the best basin each time, and more particles or iterations are due."
-    )
+    parts.append("## What this is, and what it is not\n" + "\n".join(f"- {line}" for line in _limits(model)))
     return "\n\n".join(parts) + "\n"
+
+
+def _limits(model: LBWCBO) -> list[str]:
+    if model.elbo_ is None:
+        return [
+            "One Gaussian, the nearest to the samples by the mean of a kernel: far samples count for little, and what "
+            "is shaped otherwise than a Gaussian is not in it.",
+            "Of two fits to the same samples the one with the lower objective is nearer. Run it again with another "
+            "seed: where it differs, more particles or iterations are due.",
+        ]
+    value = "ELBO" if model.objective == "kl" else "bound"
+    near = "KL(q‖p)" if model.objective == "kl" else f"the Rényi divergence of order {_order(model)}"
+    return [
+        f"One Gaussian, the nearest by {near}: it sits on **one** peak (or on some that run into each other), and its "
+        "spread is that of the peak, not of all of them. What lies elsewhere is not in it.",
+        f"The {value} was computed on points that neither the search nor the choice has seen. It is a lower bound on "
+        "the log evidence log Z; of two fits to the same density the higher one is nearer.",
+        f"Run it again with another seed: where the {value} differs by more than some hundredths, the search has not "
+        "found the best basin each time, and more particles or iterations are due.",
+    ]
 
 
 def _search_text(model: LBWCBO) -> str:
     other = model.n_other_basins_
+    swarms = "one swarm" if model.n_swarms_ == 1 else f"{model.n_swarms_} swarms one after another"
+    rows = f", {model.n_evals_:,} rows of the log density" if model.n_evals_ else ""
     lines = [
-        f"{model.n_particles} Gaussians a swarm, {model.n_swarms_} swarm{'s' if model.n_swarms_ > 1 else ''} one after "
-        f"another, {model.n_iter_} iterations in all, {model.n_evals_:,} rows of the log density; "
+        f"{model.n_particles} Gaussians a swarm, {swarms}, {model.n_iter_} iterations in all{rows}; "
         f"diameter of the swarm at the end {model.history_['diameter'].iloc[-1]:.3g}.",
         f"{other} of {model.n_particles} particles of the last swarm ended in other basins: from there the straight "
         "way to the result first leads up."

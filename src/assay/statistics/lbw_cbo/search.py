@@ -203,9 +203,10 @@ def other_basins(evaluate: Evaluate, found: Found, settings: Settings, parts: in
 def _check_first(finite: npt.NDArray[np.bool_]) -> None:
     if 2 * (~finite).sum() > len(finite):
         raise InputError(
-            f"log_density gives {(~finite).sum()} of the {len(finite)} first Gaussians an objective that is NaN or "
-            "infinite: it must be a finite number where they lie (KL is infinite where the target has no mass, and a "
-            "bounded target needs a change of variables); see init_mean, init_spread and init_root"
+            f"{(~finite).sum()} of the {len(finite)} first Gaussians have an objective that is NaN or infinite: "
+            "log_density, or the objective given, must be a finite number where they lie (KL is infinite where the "
+            "target has no mass, and a bounded target needs a change of variables); see init_mean, init_spread and "
+            "init_root"
         )
 
 

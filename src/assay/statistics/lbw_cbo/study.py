@@ -18,6 +18,7 @@ from assay.evidence.study import Arm, Budget, Study, Task
 
 from . import baselines
 from .baselines import Problem, energies
+from .cbx_swarm import cbx
 from .estimator import LBWCBO
 from .measure import GaussianMeasure
 from .nodes import Nodes, draw_nodes
@@ -248,6 +249,13 @@ def _arms(gradient: bool = True, own: bool = False) -> tuple[Arm, ...]:
             "CMA-ES with BIPOP restarts over mean and log-Cholesky factor; no gradient",
         ),
         Arm(
+            "cbx",
+            baseline(cbx),
+            "baseline",
+            "CBXpy's consensus-based optimisation over mean and log-Cholesky factor, with restarts; no gradient",
+            None if own else MIXED,
+        ),
+        Arm(
             "random",
             baseline(baselines.random_search),
             "trivial",
@@ -300,6 +308,9 @@ METRICS = {
     "parameters": "of a Gaussian",
 }
 
+BASE_SEED = 2000
+"""Not 1000: the sizes of the logistic task were changed after a look at seeds from 1000 on: those cannot judge them."""
+
 SEEDS = {Budget.SMOKE: 3, Budget.QUICK: 20, Budget.FULL: 40, Budget.PAPER: 40}
 
 
@@ -328,6 +339,7 @@ def own(paths: Mapping[str, Path]) -> Study:
         better="lower",
         metrics={name: METRICS[name] for name in ("energy", "rows", "parameters")},
         seeds=SEEDS,
+        base_seed=BASE_SEED,
         contract=CONTRACT,
     )
 
@@ -361,6 +373,14 @@ STUDY = Study(
             tasks=["mixtures"],
             says="finds it as often as CMA-ES with restarts at equal evaluations",
         ),
+        not_lower(
+            "success",
+            "lbw-cbo",
+            than="cbx",
+            by=0.05,
+            tasks=["mixtures"],
+            says="finds it as often as CBXpy's swarm of vectors at equal evaluations",
+        ),
         lower(
             "gap",
             "lbw-cbo",
@@ -382,6 +402,7 @@ STUDY = Study(
     better="lower",
     metrics=METRICS,
     seeds=SEEDS,
+    base_seed=BASE_SEED,
     contract=CONTRACT,
     accepts={
         "data": "a Python file that sets DIM = d (a plain number) and defines log_density(x), (n, d) -> (n,), and may "

@@ -20,7 +20,7 @@ from assay.parts.frames import read_frame
 from .estimator import LBWCBO
 from .plot import draw_marginals, draw_trace
 from .report import report_text, summary, verdict
-from .user_target import named_function
+from .user_target import guarded, named_function
 
 app = typer.Typer(help="The best Gaussian for a many-peaked density, without gradients.", add_completion=False)
 
@@ -41,6 +41,9 @@ def fit(
     points: Annotated[int, typer.Option(help="Base points of a Gaussian, even.")] = 128,
     spread: Annotated[float, typer.Option(help="Standard deviation of the means at the start.")] = 3.0,
     root: Annotated[float, typer.Option(help="Standard deviation of a Gaussian at the start.")] = 1.0,
+    bandwidth: Annotated[
+        float | None, typer.Option(help="Of mmd's kernel; the samples' median distance where it is not given.")
+    ] = None,
     names: Annotated[str | None, typer.Option(help="Names of the parameters, with commas between.")] = None,
     seed: Annotated[int, typer.Option(help="Seed of start, base points and noise.")] = 0,
 ) -> None:
@@ -58,13 +61,14 @@ def fit(
         n_samples=points,
         init_spread=spread,
         init_root=root,
+        bandwidth="median" if bandwidth is None else bandwidth,
         random_state=seed,
     )
     function, table = None, None
     if target is not None:
         if dim is None:
             raise InputError("--dim must be given with --target: the number of parameters")
-        function, what, labels = named_function(target, Path.cwd()), target, _names(names, dim)
+        function, what, labels = guarded(named_function(target, Path.cwd()), target), target, _names(names, dim)
     else:
         assert samples is not None
         if objective not in ("kl", "mmd"):

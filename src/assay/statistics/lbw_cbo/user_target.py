@@ -7,6 +7,7 @@ import importlib
 import importlib.util
 import re
 import sys
+import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
@@ -66,6 +67,24 @@ def named_function(text: str, folder: Path) -> Callable[..., Any]:
     if not callable(function):
         raise InputError(f"--target {text}: {where} has no function {name!r}")
     return function
+
+
+def guarded(function: Callable[..., Any], name: str) -> Callable[..., Any]:
+    """The same function, whose own errors become an ``InputError`` that says where in it they arose."""
+
+    def call(points: FloatArray) -> Any:
+        try:
+            return function(points)
+        except InputError:
+            raise
+        except Exception as error:
+            at = traceback.extract_tb(error.__traceback__)[-1]
+            raise InputError(
+                f"--target {name} fails on points of shape {points.shape}: {type(error).__name__}: {one_line(error)} "
+                f"({Path(at.filename).name}, line {at.lineno})"
+            ) from error
+
+    return call
 
 
 def outline(path: Path) -> Outline:
