@@ -55,6 +55,14 @@ def test_the_sunspots_have_a_value_everywhere():
     assert (TARGETS["sunspots"].log_density(far) < 0).all()
 
 
+def test_no_noise_is_no_refuge():
+    # Near the frequencies 0 and 1/2 all sines vanish: rounding must not make a perfect fit of that.
+    for f in (1e-14, 1.5e-10, 1e-8, 0.5 - 1e-12, 0.5, 1 + 1e-11, 2**30):
+        u = 4 * (np.log(f) + 2.5)
+        for v in (-5.0, -20.0, -100.0, -400.0):
+            assert TARGETS["sunspots"].log_density(np.array([[u, v]]))[0] < -116
+
+
 def test_the_best_gaussian_of_the_sunspots_is_the_known_one():
     mean, cov = best_gaussian(TARGETS["sunspots"])
     nodes = baselines.draw_nodes("sobol", 4096, 2, np.random.default_rng(5))

@@ -81,6 +81,7 @@ class Periodic:
     dim: int = field(default=2, init=False)
     _cos: CubicSpline = field(init=False, repr=False)
     _sin: CubicSpline = field(init=False, repr=False)
+    _most: float = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
         n = len(self.series)
@@ -93,6 +94,12 @@ class Periodic:
         transform = np.append(transform, transform[0])
         object.__setattr__(self, "_cos", CubicSpline(f, transform.real, bc_type="periodic"))
         object.__setattr__(self, "_sin", CubicSpline(f, -transform.imag, bc_type="periodic"))
+        # No frequency explains more of the series than the best one, whatever rounding makes of those near 0 and 1/2,
+        # where the sines vanish; else a noise of next to nothing would have an endless likelihood there.
+        f = f[(f > 1e-3) & (f < 0.499)]
+        kernel = _dirichlet(f, n)
+        most = 2 * (self._cos(f) ** 2 / (n + kernel) + self._sin(f) ** 2 / (n - kernel))
+        object.__setattr__(self, "_most", 1.001 * float(most.max()))
 
     def frequency(self, u: FloatArray) -> FloatArray:
         """f in 1 / year."""
@@ -104,7 +111,7 @@ class Periodic:
         n, f, var = len(self.series), self.frequency(u), np.exp(np.clip(v, -500, 500))
         c, s, kernel = self._cos(f % 1), self._sin(f % 1), _dirichlet(f, n)
         fit = c**2 / (var + (n + kernel) / 2) + s**2 / (var + (n - kernel) / 2)
-        fit = np.minimum(fit, self.series @ self.series)  # no more can be explained, whatever rounding does
+        fit = np.minimum(fit, self._most)
         logs = np.log1p((n + kernel) / (2 * var)) + np.log1p((n - kernel) / (2 * var))
         likelihood = -0.5 * (n * np.log(var) + logs + (self.series @ self.series - fit) / var)
         return likelihood - (u**2 + v**2) / 2
@@ -116,7 +123,7 @@ class Periodic:
         c, s, kernel = self._cos(f % 1), self._sin(f % 1), _dirichlet(f, n)
         dc, ds, dkernel = self._cos(f % 1, 1), self._sin(f % 1, 1), _dirichlet_slope(f, n)
         plus, minus = var + (n + kernel) / 2, var + (n - kernel) / 2
-        fit = c**2 / plus + s**2 / minus
+        fit = np.minimum(c**2 / plus + s**2 / minus, self._most)
         dfit = 2 * c * dc / plus + 2 * s * ds / minus - (c**2 / plus**2 - s**2 / minus**2) * dkernel / 2
         d_f = -0.25 * (dkernel / plus - dkernel / minus) + dfit / (2 * var)
         squares = self.series @ self.series
