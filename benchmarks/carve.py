@@ -7,7 +7,6 @@ The look-up is what routers of fixed routes do: cosine to every stored utterance
 
 from __future__ import annotations
 
-import statistics
 import tempfile
 import time
 from collections.abc import Callable
@@ -19,25 +18,10 @@ import torch
 from assay.models.carve import CarveRouter
 from assay.models.carve.candidates import Candidates
 from assay.models.carve.training import Anchor, train
+from timing import line, seconds
 
 D = 384  # of MiniLM
 EACH = 10  # queries an id
-
-
-def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # The first turn warms up.
-                times[name].append(time.process_time() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<72} {measured:8.2f} {unit:<3} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
 
 
 def unit(n: int, rng: np.random.Generator) -> np.ndarray:
@@ -75,7 +59,7 @@ def routing() -> None:
             "carve, 3 best": lambda: router.topk(queries, 3),
             "look-up": lambda: look_up(queries, stored, owners, 2000),
         },
-        runs=7,
+        turns=7,
     )
     print("1 000 queries, 2 000 ids: " + ", ".join(f"{name} {1e3 * t:.0f} ms" for name, t in taken.items()))
     line("  routing 1 000 ready queries over 2 000 ids", 1e3 * taken["carve"], 50, "ms")
@@ -111,7 +95,7 @@ def step(n_ids: int, mix: tuple[float, float, float]) -> Callable[[], object]:
 
 def steps() -> None:
     for mix, what in (((0.0, 0.5, 0.5), "without"), ((1 / 3, 1 / 3, 1 / 3), "with")):
-        taken = seconds({"500": step(500, mix), "20 000": step(20_000, mix)}, runs=3)
+        taken = seconds({"500": step(500, mix), "20 000": step(20_000, mix)}, turns=3)
         per_step = {name: 1e3 * t / 60 for name, t in taken.items()}
         print(f"a step, {what} mining: " + ", ".join(f"{name} ids {t:.1f} ms" for name, t in per_step.items()))
         line("  time of a step at 20 000 ids / at 500", per_step["20 000"] / per_step["500"], 3, "×")

@@ -6,7 +6,6 @@ only adds). The ratios count; seconds are the machine's.
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -15,24 +14,9 @@ from sksurv.linear_model import CoxPHSurvivalAnalysis
 from threadpoolctl import threadpool_limits
 
 from assay.learning.clkd import CLKDSurvival
+from timing import line, seconds
 
 ALPHA = 0.1
-
-
-def seconds(contenders: dict[str, Callable[[], object]], turns: int) -> dict[str, float]:
-    """CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(turns + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # The first turn warms up.
-                times[name].append(time.process_time() - start)
-    return {name: float(np.quantile(taken, 0.25)) for name, taken in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<72} {measured:8.2f} {unit:<3} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
 
 
 def cohort(n: int, p: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -59,6 +43,7 @@ def against_scikit_survival() -> None:
     taken = seconds(
         {"cox": lambda: theirs.fit(X, y), "eta 0": ours(X, y), "eta 1": ours(X, y, 1.0, teacher)},
         turns=9,
+        quantile=0.25,
     )
     print(f"5 000 × 20, {y['event'].sum()} events: " + ", ".join(f"{k} {1e3 * v:.0f} ms" for k, v in taken.items()))
     print(f"  coefficients differ by at most {apart:.1e}")
@@ -68,12 +53,12 @@ def against_scikit_survival() -> None:
 
 def growth() -> None:
     sizes = (10_000, 20_000, 40_000, 80_000)
-    taken = seconds({str(n): ours(*cohort(n, 20)[:2]) for n in sizes}, turns=5)
+    taken = seconds({str(n): ours(*cohort(n, 20)[:2]) for n in sizes}, turns=5, quantile=0.25)
     print("p = 20: " + ", ".join(f"n={n} {1e3 * taken[str(n)]:.0f} ms" for n in sizes))
     slope = np.polyfit(np.log(sizes), np.log([taken[str(n)] for n in sizes]), 1)[0]
     line("  time at twice the rows", 2**slope, 2.3, "×")
     widths = (20, 40, 80, 160)
-    taken = seconds({str(p): ours(*cohort(5000, p)[:2]) for p in widths}, turns=5)
+    taken = seconds({str(p): ours(*cohort(5000, p)[:2]) for p in widths}, turns=5, quantile=0.25)
     print("n = 5 000: " + ", ".join(f"p={p} {1e3 * taken[str(p)]:.0f} ms" for p in widths))
     slope = np.polyfit(np.log(widths), np.log([taken[str(p)] for p in widths]), 1)[0]
     line("  time at twice the columns", 2**slope, 4.0, "×")
@@ -96,7 +81,9 @@ def whole_grid() -> None:
     rng = np.random.default_rng(1)
     X, groups, case = rng.normal(size=(180, 8)), np.repeat(np.arange(60), 3), np.tile([1, 0, 0], 60)
     model = CLKDSurvival(components="matched", random_state=0)
-    taken = seconds({"grid": lambda: model.fit(X, case, groups=groups, teacher_risk=X[:, 0])}, turns=9)["grid"]
+    taken = seconds({"grid": lambda: model.fit(X, case, groups=groups, teacher_risk=X[:, 0])}, turns=9, quantile=0.25)[
+        "grid"
+    ]
     line("60 sets × 3 × 8: 8 etas × 4 alphas × 5 folds, and all data", taken, 0.5, "s")
 
 

@@ -12,7 +12,6 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -22,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from assay.alignment.cprd import Comparisons, efficiency, fit_bt, representable, suggest_pairs
 from assay.alignment.cprd import use as command
 from assay.alignment.cprd.samples import drawn, edges_of, represented
+from timing import line, seconds
 
 
 def rows_of(n: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -32,26 +32,6 @@ def rows_of(n: int, rows: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     b = (a + rng.integers(1, n, rows)) % n
     first = rng.random(rows) < 1 / (1 + np.exp(s[b] - s[a]))
     return np.where(first, a, b), np.where(first, b, a)
-
-
-def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # The first turn warms up.
-                times[name].append(time.process_time() - start)
-    return {name: float(np.median(t)) for name, t in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str, below: bool = True) -> None:
-    good = measured <= bar if below else measured >= bar
-    print(
-        f"{what:<72} {measured:8.2f} {unit:<5} {'≤' if below else '≥'} {bar:<5g} {'met' if good else 'NOT MET'}",
-        flush=True,
-    )
 
 
 def against_choix() -> None:
@@ -83,7 +63,7 @@ def against_choix() -> None:
             "cprd": lambda: fit_bt(Comparisons.from_triplets(frame)),
             "choix": lambda: choix.ilsr_pairwise(100, data, alpha=0.0, tol=tol),
         },
-        runs=5,
+        turns=5,
     )
     line("  time of choix.ilsr_pairwise / time of counting and fitting", times["choix"] / times["cprd"], 3, "×", False)
 
@@ -92,7 +72,7 @@ def test_against_fits() -> None:
     rng = np.random.default_rng(0)
     c = drawn(rng, represented(rng, 30), 20_000, edges_of("complete", 30))
     fit = fit_bt(c)
-    times = seconds({"fit": lambda: fit_bt(c), "test": lambda: representable(c, fit=fit)}, runs=5)
+    times = seconds({"fit": lambda: fit_bt(c), "test": lambda: representable(c, fit=fit)}, turns=5)
     line("30 items: time of a test with 200 draws / time of a fit", times["test"] / times["fit"], 300, "fits")
 
 
@@ -102,7 +82,7 @@ def growth() -> None:
     tables = {m: Comparisons.from_triplets(frame) for m, frame in frames.items()}
     for c in tables.values():
         _ = c.ends
-    times = seconds({str(m): lambda c=c: fit_bt(c) for m, c in tables.items()}, runs=2)
+    times = seconds({str(m): lambda c=c: fit_bt(c) for m, c in tables.items()}, turns=2)
     slope = np.polyfit(np.log(sizes), np.log(list(times.values())), 1)[0]
     print("5000 items: " + ", ".join(f"{m} rows {1e3 * t:.0f} ms" for m, t in times.items()))
     line("  log-log slope of the fit's time on rows (1 is linear)", slope, 1.2, "")

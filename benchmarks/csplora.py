@@ -5,9 +5,8 @@ One process, one thread, the contenders in turns, medians of the runs. The ratio
 
 from __future__ import annotations
 
-import time
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -16,25 +15,10 @@ from torch import nn
 
 from assay.models.csplora import allocate, probe
 from assay.models.csplora.targets import find_targets
+from timing import line, seconds
 
 Work = Callable[[], object]
 BATCH, LENGTH = 16, 32
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<78} {measured:8.3f} {unit:<3} ≤ {bar:<6g} {'met' if measured <= bar else 'NOT MET'}")
-
-
-def seconds(contenders: Mapping[str, Work], turns: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(turns + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # the first turn warms up
-                times[name].append(time.process_time() - start)
-    return {name: float(np.median(values)) for name, values in times.items()}
 
 
 def model() -> Any:

@@ -6,7 +6,6 @@ others' work. The ratios count; seconds are the machine's.
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 
@@ -20,25 +19,10 @@ from assay.learning.cure.baselines import Problem, simgcd
 from assay.learning.cure.encoders import made_with, mlp
 from assay.learning.cure.training import train_stage2
 from assay.learning.cure.views import tabular_view
+from timing import line, seconds
 
 DIM = 64
 PASSES = 5  # so that what surrounds the steps hardly counts
-
-
-def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # The first turn warms up.
-                times[name].append(time.process_time() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<72} {measured:8.2f} {unit:<3} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
 
 
 def problem(n: int, width: int, n_classes: int) -> Problem:
@@ -63,7 +47,7 @@ def steps() -> None:
         def theirs(q: Problem = q, batch: int = batch) -> object:
             return simgcd(q, 0, epochs=PASSES, batch_size=batch)
 
-        taken = seconds({"cure": cure_pass(p, batch), "simgcd": theirs}, runs=5)
+        taken = seconds({"cure": cure_pass(p, batch), "simgcd": theirs}, turns=5)
         each = {name: 1e3 * t / (4 * PASSES) for name, t in taken.items()}
         print(f"a step of {batch} rows, 100 classes: " + ", ".join(f"{name} {t:.1f} ms" for name, t in each.items()))
         line("  time of a step of stage 2 / of SimGCD", each["cure"] / each["simgcd"], 0.9, "×")
@@ -88,7 +72,7 @@ def between() -> None:
             "ours": lambda: seeded_kmeans(Z, 100, y, n_init=1, random_state=0),
             "k-means": lambda: KMeans(100, n_init=1, random_state=0).fit(Z),
         },
-        runs=3,
+        turns=3,
     )
     line("  time of one start / of scikit-learn's k-means without labels", peer["ours"] / peer["k-means"], 2, "×")
 
@@ -102,7 +86,7 @@ def growth() -> None:
     sizes = {
         "once": (10_000, 64, 100), "rows": (40_000, 64, 100), "width": (10_000, 256, 100), "classes": (10_000, 64, 400)
     }  # fmt: skip
-    taken = seconds({name: clustering(*size) for name, size in sizes.items()}, runs=3)
+    taken = seconds({name: clustering(*size) for name, size in sizes.items()}, turns=3)
     for name in ("rows", "width", "classes"):
         line(f"clustering, 10 rounds: time at four times the {name} / at once", taken[name] / taken["once"], 6, "×")
 
@@ -113,7 +97,7 @@ def energy(k: int) -> Callable[[], object]:
 
 
 def energies() -> None:
-    taken = seconds({str(k): energy(k) for k in (1000, 5000, 20_000)}, runs=3)
+    taken = seconds({str(k): energy(k) for k in (1000, 5000, 20_000)}, turns=3)
     print("SEE: " + ", ".join(f"{k} prototypes {1e3 * t:.0f} ms" for k, t in taken.items()))
     line("  time at 20 000 prototypes (of a sample) / at 5 000 (of all)", taken["20000"] / taken["5000"], 4, "×")
 

@@ -17,24 +17,9 @@ from assay.numerics.submodular import greedy_knapsack
 from assay.privacy.dp_smk import DPKnapsack, FacilityLocation
 from assay.privacy.dp_smk.baselines import continuous
 from assay.privacy.dp_smk.instances import Instance
+from timing import line, seconds
 
 TURNS = 9
-
-
-def medians(contenders: dict[str, Callable[[], object]], turns: int = TURNS) -> dict[str, float]:
-    """Median CPU seconds of each, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(turns + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # the first turn warms up
-                times[name].append(time.process_time() - start)
-    return {name: float(np.median(t)) for name, t in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<66} {measured:8.2f} {unit:<3} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
 
 
 def problem(people: int, items: int, budget: float = 5.0) -> Instance:
@@ -69,15 +54,16 @@ def peer(instance: Instance) -> Callable[[], object]:
 
 def side_by_side() -> None:
     instance = problem(3000, 60)
-    took = medians(
+    took = seconds(
         {
             "private": solve(instance, algorithm="greedy_max"),
             "submodlib": peer(instance),
             "lazy": lambda: greedy_knapsack(instance.objective, instance.costs, instance.budget),
             "continuous": lambda: continuous(instance, 1.0, 1e-6, np.random.default_rng(0)),
-        }
+        },
+        TURNS,
     )
-    print(", ".join(f"{name} {1e3 * seconds:.1f} ms" for name, seconds in took.items()))
+    print(", ".join(f"{name} {1e3 * t:.1f} ms" for name, t in took.items()))
     line("greedy_max, 3000 people × 60 items", 1e3 * took["private"], 50, "ms")
     line("  by submodlib's non-private greedy", took["private"] / took["submodlib"], 5, "×")
     line("  by our own non-private lazy greedy", took["private"] / took["lazy"], 5, "×")
@@ -96,7 +82,7 @@ def growth() -> None:
         ("items", (50, 100, 200, 400), lambda n: problem(2000, n)),
         ("budget", (4.0, 8.0, 16.0), lambda b: problem(2000, 200, b)),
     ):
-        took = medians({str(n): solve(make(n), algorithm="greedy_max") for n in sizes}, 5)
+        took = seconds({str(n): solve(make(n), algorithm="greedy_max") for n in sizes}, 5)
         slope = float(np.polyfit(np.log(sizes), np.log([took[str(n)] for n in sizes]), 1)[0])
         print(f"{what}: " + ", ".join(f"{n:g} {1e3 * took[str(n)]:.0f} ms" for n in sizes))
         line(f"  log-log slope of time on {what}", slope, 1.2, "")

@@ -6,7 +6,6 @@ One process, one thread, the contenders in turns, medians of CPU seconds. The ra
 from __future__ import annotations
 
 import math
-import time
 import tracemalloc
 import warnings
 from collections.abc import Callable
@@ -22,6 +21,7 @@ from threadpoolctl import threadpool_limits
 from assay.errors import MissingPart
 from assay.learning.joint_privileged import CoupledClassifier, CoupledRegressor, LabelledKFold
 from assay.learning.joint_privileged.samples import rhc
+from timing import line, seconds
 
 Table = tuple[np.ndarray, np.ndarray, np.ndarray]
 
@@ -66,18 +66,6 @@ def synthetic(n: int, m: int, p: int, k: int) -> Table:
     return X, W, np.where(np.arange(n + m) < n, y, np.nan)
 
 
-def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # The first turn warms up.
-                times[name].append(time.process_time() - start)
-    return {name: float(np.median(t)) for name, t in times.items()}
-
-
 def peak_copies(work: Callable[[], object], table: Table) -> float:
     """Most memory held above the level before, in copies of X and W."""
     tracemalloc.start()
@@ -85,10 +73,6 @@ def peak_copies(work: Callable[[], object], table: Table) -> float:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     return peak / (table[0].nbytes + table[1].nbytes)
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<72} {measured:8.3f} {unit:<7} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
 
 
 def main() -> None:
@@ -100,19 +84,19 @@ def main() -> None:
         except MissingPart as missing:
             print(missing, "(a table of random numbers of that size stands in)")
             table = synthetic(40, 1000, 8, 12)
-        times = seconds({"coupled": partial(coupled, table), "grid search": partial(grid_search, table)}, runs=5)
+        times = seconds({"coupled": partial(coupled, table), "grid search": partial(grid_search, table)}, turns=5)
         print(f"rhc-real, 30 candidates × 5 folds: {', '.join(f'{k} {1e3 * v:.0f} ms' for k, v in times.items())}")
         line(
             "  time of CoupledRegressor / GridSearchCV of two stages", times["coupled"] / times["grid search"], 1.5, "×"
         )
 
         growth = {m: partial(coupled, synthetic(100, m, 50, 50)) for m in (20_000, 40_000)}
-        times = seconds({str(m): work for m, work in growth.items()}, runs=3)
+        times = seconds({str(m): work for m, work in growth.items()}, turns=3)
         print("100 + m rows, 50 + 50 columns: " + ", ".join(f"m={m} {1e3 * t:.0f} ms" for m, t in times.items()))
         line("  time with twice the unlabelled rows", times["40000"] / times["20000"], 2.0, "×")
 
         widths = (100, 200, 400, 800)
-        times = seconds({str(k): partial(coupled, synthetic(100, 2000, 20, k)) for k in widths}, runs=2)
+        times = seconds({str(k): partial(coupled, synthetic(100, 2000, 20, k)) for k in widths}, turns=2)
         slope = np.polyfit(np.log(widths), np.log(list(times.values())), 1)[0]
         print("100 + 2000 rows, 20 + k columns: " + ", ".join(f"k={k} {1e3 * t:.0f} ms" for k, t in times.items()))
         line("  log-log slope of time on k (3 is a factorisation's)", slope, 3, "")
@@ -124,7 +108,7 @@ def main() -> None:
         widths = (5000, 10_000, 20_000)
         greedy = {k: synthetic(100, 200, k, 50) for k in widths}
         how = {"solver": "greedy", "lams": (0, 3.0, math.inf), "n_atoms": (2, 5, 10)}
-        times = seconds({str(k): partial(coupled, t, **how) for k, t in greedy.items()}, runs=2)
+        times = seconds({str(k): partial(coupled, t, **how) for k, t in greedy.items()}, turns=2)
         slope = np.polyfit(np.log(widths), np.log(list(times.values())), 1)[0]
         print("greedy, 300 rows: " + ", ".join(f"{k} columns {1e3 * t:.0f} ms" for k, t in times.items()))
         line("  log-log slope of the greedy solver's time on columns", slope, 1.2, "")
@@ -133,8 +117,8 @@ def main() -> None:
 
         X, W, y = synthetic(100, 2000, 10, 20)
         labels = np.where(np.isnan(y), -1, y > 0).astype(int)
-        classify = seconds({"c": lambda: CoupledClassifier(random_state=0).fit(X, labels, W=W)}, runs=1)["c"]
-        regress = seconds({"r": partial(coupled, (X, W, y))}, runs=3)["r"]
+        classify = seconds({"c": lambda: CoupledClassifier(random_state=0).fit(X, labels, W=W)}, turns=1)["c"]
+        regress = seconds({"r": partial(coupled, (X, W, y))}, turns=3)["r"]
         print(
             f"classifier, 2100 rows, 10 + 20 columns: {classify:.1f} s, {classify / regress:.0f} times the regressor's"
         )

@@ -6,8 +6,6 @@ others' work. The ratios count; seconds are the machine's.
 
 from __future__ import annotations
 
-import statistics
-import time
 import warnings
 from collections.abc import Callable
 
@@ -18,22 +16,7 @@ from assay.statistics.lbw_cbo import LBWCBO
 from assay.statistics.lbw_cbo.baselines import Problem, cma_bipop
 from assay.statistics.lbw_cbo.objectives import Density
 from assay.statistics.lbw_cbo.targets import random_mixture
-
-
-def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # The first turn warms up.
-                times[name].append(time.process_time() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<76} {measured:8.2f} {unit:<3} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
+from timing import line, seconds
 
 
 def fit(density: Callable[[np.ndarray], np.ndarray], dim: int, n: int, iterations: int, samples: int) -> object:
@@ -51,7 +34,7 @@ def beside_cma() -> None:
     def cma() -> object:
         return cma_bipop(Problem(Density(target.log_density), None, 2, 3.0, 1.0, 40, 147, 64), 0)
 
-    taken = seconds({"lbw-cbo": lambda: fit(target.log_density, 2, 40, 147, 64), "cma": cma}, runs=3)
+    taken = seconds({"lbw-cbo": lambda: fit(target.log_density, 2, 40, 147, 64), "cma": cma}, turns=3)
     print("6 000 Gaussians × 64 rows, d = 2: " + ", ".join(f"{name} {t:.2f} s" for name, t in taken.items()))
     line("  total time / of CMA-ES with BIPOP restarts", taken["lbw-cbo"] / taken["cma"], 0.7, "×")
 
@@ -62,7 +45,7 @@ def overhead() -> None:
         def free(x: np.ndarray) -> np.ndarray:
             return x[:, 0]  # a density that costs nothing
 
-        taken = seconds({"all": lambda d=d, free=free: fit(free, d, 50, 200, 128)}, runs=3)
+        taken = seconds({"all": lambda d=d, free=free: fit(free, d, 50, 200, 128)}, turns=3)
         line(f"an iteration without the density, N = 50, S = 128, d = {d}", 1e3 * taken["all"] / 200, bar, "ms")
 
 
@@ -70,7 +53,7 @@ def growth() -> None:
     target = random_mixture(np.random.default_rng(0))
     sizes = {"once": (50, 64), "particles": (200, 64), "points": (50, 256), "all": (200, 256)}
     work = {name: lambda s=s: fit(target.log_density, 2, s[0], 60, s[1]) for name, s in sizes.items()}
-    taken = seconds(work, runs=3)
+    taken = seconds(work, turns=3)
     for name in ("particles", "points"):
         line(f"time at four times the {name} / at once", taken[name] / taken["once"], 5, "×")
     line("time at four times both / at four times the particles", taken["all"] / taken["particles"], 5, "×")

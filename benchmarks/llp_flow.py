@@ -6,7 +6,6 @@ thread, medians; milliseconds are the machine's.
 
 from __future__ import annotations
 
-import time
 import tracemalloc
 from collections.abc import Callable
 
@@ -17,25 +16,10 @@ from threadpoolctl import threadpool_limits
 from assay.learning.llp_flow import AnchorFlow, LLPFlowClassifier
 from assay.learning.llp_flow.network import Network, perceptron
 from assay.learning.llp_flow.training import BagData, Trainer
+from timing import line, seconds
 
 TURNS = 9
 BAGS, SIZE, COLUMNS, CLASSES = 23, 50, 64, 10
-
-
-def medians(contenders: dict[str, Callable[[], object]], turns: int = TURNS) -> dict[str, float]:
-    """Median CPU seconds of each, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(turns + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # the first turn warms up
-                times[name].append(time.process_time() - start)
-    return {name: float(np.median(t)) for name, t in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str) -> None:
-    print(f"{what:<62} {measured:8.2f} {unit:<3} ≤ {bar:<5g} {'met' if measured <= bar else 'NOT MET'}")
 
 
 def network() -> Network:
@@ -69,11 +53,11 @@ def passes() -> None:
     y = torch.randint(CLASSES, (len(data.X),))
     trainer = Trainer(network(), data, 1e-3, np.random.default_rng(0))
     plain = supervised_epoch(network(), data.X, y, SIZE)
-    took = medians({"bags": trainer.one_pass, "supervised": plain}, 2 * TURNS)
+    took = seconds({"bags": trainer.one_pass, "supervised": plain}, 2 * TURNS)
     line(f"a pass over {BAGS} bags of {SIZE} / a supervised epoch", took["bags"] / took["supervised"], 1.2, "×")
     small = bags(BAGS * SIZE // 2, 2)
     trainer = Trainer(network(), small, 1e-3, np.random.default_rng(0))
-    took = medians({"bags": trainer.one_pass, "supervised": plain}, 2 * TURNS)
+    took = seconds({"bags": trainer.one_pass, "supervised": plain}, 2 * TURNS)
     line(f"a pass over {BAGS * SIZE // 2} bags of 2 / the same epoch", took["bags"] / took["supervised"], 3, "×")
 
 
@@ -88,7 +72,7 @@ def flow_step(n: int, per_class: int, classes: int) -> Callable[[], None]:
 
 def steps() -> None:
     for n, per_class, classes, bar in ((50, 30, 10, 6), (100, 100, 5, 25), (50, 200, 10, 60)):
-        took = medians({"step": flow_step(n, per_class, classes)}, 40)["step"]
+        took = seconds({"step": flow_step(n, per_class, classes)}, 40)["step"]
         line(f"a step of the flow, {n} rows × {per_class * classes} anchors", 1e3 * took, bar, "ms")
 
 
@@ -116,17 +100,17 @@ def growth() -> None:
         return lambda: clf.fit(X, index, pi)
 
     counts = (50, 100, 200, 400)
-    took = medians({str(s): fit(flow_steps=s) for s in counts}, 3)
+    took = seconds({str(s): fit(flow_steps=s) for s in counts}, 3)
     print("flow steps: " + ", ".join(f"{s} {1e3 * took[str(s)]:.0f} ms" for s in counts))
     line("  log-log slope of time on flow_steps", slope(counts, took), 1.15, "")
     few, many = bags(20, 50), bags(160, 50)
-    took = medians({"20": lone_flow(few), "160": lone_flow(many)}, 3)
+    took = seconds({"20": lone_flow(few), "160": lone_flow(many)}, 3)
     line("  100 steps of the flow, 160 bags / 20 bags", took["160"] / took["20"], 1.3, "×")
     rows = (1000, 2000, 4000, 8000)
-    took = medians({str(n): one_pass(n // 50, COLUMNS) for n in rows}, 5)
+    took = seconds({str(n): one_pass(n // 50, COLUMNS) for n in rows}, 5)
     line("  log-log slope of a pass on rows", slope(rows, took), 1.15, "")
     columns = (64, 256, 1024)
-    took = medians({str(d): one_pass(20, d) for d in columns}, 5)
+    took = seconds({str(d): one_pass(20, d) for d in columns}, 5)
     line("  log-log slope of a pass on columns", slope(columns, took), 1.15, "")
 
 

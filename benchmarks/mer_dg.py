@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 import statistics
-import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
@@ -18,6 +17,7 @@ from torch import Tensor
 
 from assay.learning.mer_dg import MERLoss, mer_loss
 from assay.learning.mer_dg.step_time import large_step, small_step, step_ratio
+from timing import line, seconds
 
 EPS = 1e-4
 
@@ -42,35 +42,18 @@ def with_gradient(loss: Callable[[Tensor], Tensor], z: Tensor) -> Callable[[], f
     return work
 
 
-def seconds(contenders: dict[str, Callable[[], object]], runs: int) -> dict[str, float]:
-    """Median CPU seconds of each contender, run in turns so that a slow spell hits all."""
-    times: dict[str, list[float]] = {name: [] for name in contenders}
-    for turn in range(runs + 1):
-        for name, work in contenders.items():
-            start = time.process_time()
-            work()
-            if turn:  # the first turn warms up
-                times[name].append(time.process_time() - start)
-    return {name: statistics.median(taken) for name, taken in times.items()}
-
-
-def line(what: str, measured: float, bar: float, unit: str = "×", below: bool = True) -> None:
-    good = measured <= bar if below else measured >= bar
-    print(f"{what:<76} {measured:9.3g} {unit:<2} {'≤' if below else '≥'} {bar:<6g} {'met' if good else 'NOT MET'}")
-
-
 def features(n: int, d: int) -> Tensor:
     return torch.randn((n, d), generator=torch.Generator().manual_seed(0))
 
 
-def against_slogdet(n: int, d: int, bar: float, runs: int) -> None:
+def against_slogdet(n: int, d: int, bar: float, turns: int) -> None:
     z, ours = features(n, d), MERLoss(lam=1.0)
     work = {
         "slogdet": with_gradient(slogdet_loss, z),
         "mer_loss": with_gradient(mer_loss, z),
         "MERLoss": with_gradient(ours, z),
     }
-    taken = seconds(work, runs)
+    taken = seconds(work, turns)
     print(f"N={n}, D={d}, value and gradient: " + ", ".join(f"{k} {1e3 * v:.2f} ms" for k, v in taken.items()))
     line("  time of slogdet / time of MERLoss", taken["slogdet"] / taken["MERLoss"], bar, below=False)
     line("  time of slogdet / time of mer_loss", taken["slogdet"] / taken["mer_loss"], bar, below=False)
@@ -132,8 +115,8 @@ def _plain(features_: dict[str, Tensor]) -> Tensor:
 if __name__ == "__main__":
     torch.set_num_threads(1)
     assert math.isclose(float(slogdet_loss(features(64, 32))), float(mer_loss(features(64, 32))), rel_tol=1e-4)
-    against_slogdet(64, 512, bar=5, runs=15)
-    against_slogdet(48, 2304, bar=20, runs=5)
+    against_slogdet(64, 512, bar=5, turns=15)
+    against_slogdet(48, 2304, bar=20, turns=5)
     growth()
     memory()
     steps()
