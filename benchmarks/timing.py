@@ -20,7 +20,7 @@ def seconds(contenders: Mapping[str, Callable[[], object]], turns: int, quantile
     return {name: float(np.quantile(taken, quantile)) for name, taken in times.items()}
 
 
-def line(what: str, measured: float, bar: float, unit: str, below: bool = True) -> None:
+def line(what: str, measured: float, bar: float, unit: str = "×", below: bool = True) -> None:
     """Print what was measured, the bar, and whether it is met."""
     met = measured <= bar if below else measured >= bar
     print(
