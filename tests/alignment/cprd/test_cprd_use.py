@@ -33,7 +33,7 @@ def rows(tmp_path):
 def test_a_report_of_rows(rows, tmp_path):
     out = tmp_path / "out"
     said = use(rows, "--suggest", 5, "--draws", 50, "-o", out)
-    assert said.startswith("10 items, 1 components; ")
+    assert said.startswith("10 items, 1 component; ")
     names = {"scores.csv", "report.md", "report.json", "next_pairs.csv", "scores.png", "shares.png", "components.png"}
     assert {path.name for path in out.iterdir()} == names
     scores = pd.read_csv(out / "scores.csv", index_col="item")
@@ -45,6 +45,7 @@ def test_a_report_of_rows(rows, tmp_path):
     assert scores["wins"].sum() == 400
     assert pd.read_csv(out / "next_pairs.csv").columns.tolist() == ["i", "j", "gain"]
     report = json.loads((out / "report.json").read_text())
+    assert not any("e+" in line for line in (out / "report.md").read_text().splitlines())
     assert report["representability"]["n_boot"] == 50
     assert report["efficiency"]["rows"] == 400
     assert report["shape"]["matching"] is False
@@ -156,6 +157,13 @@ def test_what_is_refused(rows, tmp_path):
     assert "exists and is not empty" in refused(rows, "-o", tmp_path)
     (tmp_path / "gap.csv").write_text("chosen,rejected\na,b\n,c\n")
     assert "gap.csv: 'chosen' is missing in row 2 of 2" in refused(tmp_path / "gap.csv", *out)
+    (tmp_path / "weights.csv").write_text("chosen,rejected,n\na,b,1\nb,a,-2\n")
+    assert "not -2 in row 2" in refused(tmp_path / "weights.csv", "--weight", "n", *out)
+    scored = ("--score-chosen", "r0", "--score-rejected", "r1")
+    (tmp_path / "scores.csv").write_text("chosen,rejected,r0,r1\na,b,1,2\nb,a,,1\n")
+    assert "not nan in row 2" in refused(tmp_path / "scores.csv", *scored, *out)
+    (tmp_path / "same.csv").write_text("chosen,rejected\na,a\nb,b\n")
+    assert "no comparisons: 'chosen' and 'rejected' are the same" in refused(tmp_path / "same.csv", *out)
     (tmp_path / "empty.csv").write_text("chosen,rejected\n")
     assert "0 rows" in refused(tmp_path / "empty.csv", *out)
     assert not (tmp_path / "out").exists()

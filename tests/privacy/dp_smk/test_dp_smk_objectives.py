@@ -131,6 +131,14 @@ def test_an_objective_of_the_users_own():
         own.record_sensitivity = bad
         with pytest.raises(SensitivityError, match="record_sensitivity must be"):
             DPKnapsack(own, [1, 1, 1], 1, epsilon=1)
+    del Own.record_sensitivity
+    with pytest.raises(SensitivityError, match="record_sensitivity must be a finite number greater than 0"):
+        DPKnapsack(Own(), [1, 1, 1], 1, epsilon=1)
+    Own.record_sensitivity = 0.5
+    Own.labels = ["x", "y", "y"]
+    with pytest.raises(InputError, match="labels must differ, and 'y' stands there twice"):
+        DPKnapsack(Own(), [1, 1, 1], 1, epsilon=1)
+    Own.labels = ["x", "y", "z"]
     own = Own()
     own.weights = np.array([1.0, math.nan, 0.0])
     with pytest.raises(SensitivityError, match="NaN or infinity"):
@@ -151,6 +159,8 @@ def test_an_objective_of_the_users_own():
         (lambda: Coverage([1, 0]), "shape"),
         (lambda: Coverage([["a"]]), "table of numbers"),
         (lambda: Coverage(np.eye(2), ["a"]), "one name for each of the 2 items, got 1"),
+        (lambda: Coverage(np.eye(2), [["a"], ["b"]]), "labels must be names that can be hashed"),
+        (lambda: FacilityLocation([[math.nan, 0]]), "finite"),
         (lambda: Coverage(np.eye(2), ["a", "a"]), "'a' stands there twice"),
         (lambda: FacilityLocation([[1.2, 0]]), r"similarity must lie in \[0, 1\].*there is 1.2"),
         (lambda: FacilityLocation([[-0.1, 0]]), "similarity must lie"),

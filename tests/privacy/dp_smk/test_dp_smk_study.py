@@ -6,6 +6,9 @@ import pytest
 
 from assay.errors import InputError
 from assay.evidence.study import Budget, Proportion
+from assay.numerics.submodular import greedy_plus_max
+from assay.privacy.dp_smk.baselines import private
+from assay.privacy.dp_smk.instances import value_of
 from assay.privacy.dp_smk.study import STUDY, Picks, own
 
 SMOKE = Budget.SMOKE
@@ -49,6 +52,15 @@ def test_what_the_study_shows_at_a_glance():
     given, hidden = STUDY.task("T1-1").load(0, SMOKE)
     calls = {a: STUDY.arm(a).run(given, 0, SMOKE).queries for a in ("dp-smk", "continuous")}
     assert calls["dp-smk"] < 0.1 * calls["continuous"]
+
+
+def test_with_endless_epsilon_it_is_greedy_plus_max_on_the_sites_of_the_study():
+    given, hidden = STUDY.task("T1-1").load(7, SMOKE)
+    problem = given.instance
+    exact = greedy_plus_max(problem.objective, problem.costs, problem.budget)
+    assert hidden.reference == pytest.approx(exact.value, rel=1e-12)
+    items, _ = private(problem, 1e6, 1e-6, np.random.default_rng(0), fallback=False)
+    assert value_of(problem.objective, items) == pytest.approx(exact.value, rel=1e-12)
 
 
 def test_cheats_and_honest_solvers_on_the_audit():

@@ -117,7 +117,8 @@ def test_who_has_no_place_is_near_no_site():
         (None, ("--reach", 0), "--reach must be"),
         (None, ("--algorithm", "best"), "algorithm must be one of"),
         (None, ("--name", "title"), "no column 'title'"),
-        ({"price": -1.0}, (), "costs must be finite and greater than 0"),
+        ({"price": -1.0}, (), "costs must be finite and greater than 0, and 'price' is -1 in row 1 of 12"),
+        ({"price": 0.0}, (), "costs must be finite and greater than 0, and 'price' is 0 in row 1 of 12"),
         ({"price": np.nan}, (), "'price' must hold a number in every row"),
         ({"price": "dear"}, (), "'price' must hold a number"),
         ({"latitude": 95.0}, (), "not between -90 and 90"),
@@ -132,6 +133,39 @@ def test_bad_tables_are_refused_by_name(files, change, more, message):
     assert message in str(result.exception)
     assert not (files / "picks.csv").exists()
     assert not (files / "picks_report").exists()
+
+
+@pytest.mark.parametrize("names", ["twice", None])
+def test_sites_whose_names_do_not_tell_them_apart_are_numbered_and_it_says_so(files, names):
+    SITES.assign(name=names if names else [None, *SITES["name"][1:]]).to_csv(files / "sites.csv", index=False)
+    result = run(files, *FAST)
+    assert result.exit_code == 0, result.output
+    assert "sites are numbered by row; --name COLUMN" in result.output
+    assert pd.read_csv(files / "picks.csv")["site"].between(1, 12).all()
+    SITES.to_csv(files / "sites.csv", index=False)
+    assert "numbered" not in run(files, *FAST, out="named.csv").output
+
+
+@pytest.mark.parametrize("kind", ["points", "sites"])
+def test_tables_without_rows_or_of_another_kind_are_refused(files, kind):
+    path = files / f"{kind}.csv"
+    columns = path.read_text().splitlines()[0]
+    for text, message in (("", "it is empty"), (columns + "\n", "0 rows"), ("a,b\n1,2\n", "has no column")):
+        path.write_text(text)
+        result = run(files, *FAST)
+        assert isinstance(result.exception, InputError)
+        assert message in str(result.exception)
+    assert not (files / "picks.csv").exists()
+
+
+def test_parquet_and_people_without_a_place(files):
+    SITES.to_parquet(files / "sites.parquet")
+    POINTS.assign(latitude=POINTS["latitude"].mask(POINTS.index % 10 == 0)).to_parquet(files / "points.parquet")
+    given = [files / "points.parquet", "--sites", files / "sites.parquet", "--cost", "price", "--budget", 5]
+    more = ["--epsilon", 1, "--reach", 200, *FAST, "--out", files / "p.csv"]
+    result = CliRunner().invoke(app, [str(part) for part in (*given, *more)])
+    assert result.exit_code == 0, result.output
+    assert pd.read_csv(files / "p.csv")["price"].sum() <= 5
 
 
 def test_nothing_is_overwritten_and_nothing_spent_on_it(files):

@@ -15,7 +15,7 @@ from assay.errors import InputError
 from .comparisons import Comparisons
 from .conditional import wilson
 from .fit import BTFit
-from .ids import column_of
+from .ids import column_of, plain
 from .newton import log_sigmoid
 from .representation import quiet_fit
 
@@ -153,7 +153,8 @@ def _scores(df: pd.DataFrame, name: str) -> FloatArray:
     if not np.isfinite(column).all():
         row = int(np.argmin(np.isfinite(column)))
         raise InputError(
-            f"column {name!r}: scores must be finite numbers, not {df[name].iloc[row]!r} in row {df.index[row]!r}"
+            f"column {name!r}: scores must be finite numbers, not {plain(df[name].iloc[row])!r} in row "
+            f"{plain(df.index[row])!r}"
         )
     return column
 

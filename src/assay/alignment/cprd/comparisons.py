@@ -14,7 +14,7 @@ import pandas as pd
 
 from assay.errors import InputError
 
-from .ids import coded, column_of, id_column
+from .ids import coded, column_of, id_column, plain
 
 FloatArray = npt.NDArray[np.float64]
 IntArray = npt.NDArray[np.int64]
@@ -307,8 +307,8 @@ def weights_of(df: pd.DataFrame, weight: str | None) -> FloatArray:
     if bad.any():
         row = int(np.argmax(bad))
         raise InputError(
-            f"column {weight!r}: weights must be finite numbers ≥ 0, not {df[weight].iloc[row]!r} in row "
-            f"{df.index[row]!r}"
+            f"column {weight!r}: weights must be finite numbers ≥ 0, not {plain(df[weight].iloc[row])!r} in row "
+            f"{plain(df.index[row])!r}"
         )
     return column
 

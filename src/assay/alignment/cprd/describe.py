@@ -134,7 +134,8 @@ def findings(shape: Shape, test: RepresentabilityReport, worth: EfficiencyReport
         said.append(
             f"**Expected error of a score: {worth.predicted_rmse:.3g}** (log-odds, within components). To halve "
             "it takes "
-            f"{worth.rows_for(worth.predicted_rmse / 2):.3g} rows spread as these are, against {worth.rows:g} now."
+            f"{count(worth.rows_for(worth.predicted_rmse / 2))} rows spread as these are, against "
+            f"{count(worth.rows)} now."
         )
     return said
 
@@ -146,11 +147,20 @@ def _labels(shape: Shape) -> str:
     return "which labels would connect the items"
 
 
-def alone(count: int) -> str:
+def alone(items: int) -> str:
     """How many items have no finite score."""
     return (
-        "1 item is alone and has no finite score" if count == 1 else f"{count} items are alone and have no finite score"
+        "1 item is alone and has no finite score" if items == 1 else f"{items} items are alone and have no finite score"
     )
+
+
+def count(rows: float) -> str:
+    """A number of rows for people: written out where it is large.
+
+    >>> count(2.5), count(1706191.2)
+    ('2.5', '1,706,191')
+    """
+    return f"{rows:,.0f}" if rows >= 1000 else f"{rows:.4g}"
 
 
 def _p(p: float) -> str:

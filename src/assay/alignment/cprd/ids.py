@@ -43,6 +43,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, dict):
         # Parquet gives each message all keys that any message has.
         return {str(key): _plain(part) for key, part in value.items() if part is not None}
+    return plain(value)
+
+
+def plain(value: Any) -> Any:
+    """A number as Python writes it, for messages; anything else as it is."""
     return value.item() if isinstance(value, np.generic) else value
 
 
@@ -61,7 +66,7 @@ def id_column(frame: pd.DataFrame, name: str) -> npt.NDArray[np.object_]:
     if missing.any():
         row = int(np.argmax(missing))
         more = f" and {int(missing.sum()) - 1} more" if missing.sum() > 1 else ""
-        raise InputError(f"column {name!r}: the id in row {frame.index[row]!r} is missing{more}")
+        raise InputError(f"column {name!r}: the id in row {plain(frame.index[row])!r} is missing{more}")
     values = column.to_numpy(dtype=object)
     if column.dtype == object and not all(isinstance(value, str) for value in values):
         values = np.fromiter((canonical(value) for value in values), dtype=object, count=len(values))

@@ -104,6 +104,7 @@ def plot_components(fit: BTFit, ax: Any) -> None:
         items, names = items[keep], [name for name, k in zip(names, keep, strict=True) if k]
     colours = [ORANGE if name == "1" else BLUE for name in names]
     bars = ax.bar(np.arange(len(names)), items, color=colours)
+    ax.set_xlim(-max(0.6, 1.6 - 0.5 * len(names)), len(names) - 1 + max(0.6, 1.6 - 0.5 * len(names)))
     ax.bar_label(bars, [f"{int(x)}" for x in items], fontsize=8)
     ax.set_xticks(np.arange(len(names)), names)
     ax.set_xlabel("size of the component (1: no finite score)")

@@ -11,7 +11,7 @@ import pandas as pd
 
 from .audit import RewardAudit
 from .comparisons import Comparisons
-from .describe import Shape, findings, shape_of
+from .describe import Shape, count, findings, shape_of
 from .fit import BTFit
 from .ids import shown
 from .representation import RepresentabilityReport, quiet_fit, representable
@@ -138,7 +138,7 @@ def as_markdown(report: Report, name: str, pictures: dict[str, str]) -> str:
 
 def _shape_table(shape: Shape) -> str:
     rows = [
-        ("rows", f"{shape.rows:g}"),
+        ("rows", count(shape.rows)),
         ("items" + (" (in their contexts)" if shape.contexts > 1 else ""), str(shape.items)),
         ("contexts", str(shape.contexts)),
         ("different pairs", str(shape.pairs)),
@@ -175,8 +175,8 @@ def _scores_text(report: Report, most: int = 10) -> str:
             shown(row.item),
             f"{row.score:+.3f}",
             f"{row.std_err:.3f}",
-            f"{row.rows:g}",
-            f"{row.wins:g}",
+            count(row.rows),
+            count(row.wins),
         )
         for row in largest.head(most).itertuples()
     ]
@@ -227,10 +227,10 @@ def _worth_text(report: Report) -> str:
         ("second eigenvalue, by information", f"{worth.fisher_lambda2:.4g}"),
         ("mean margin of a row", f"{worth.mean_margin:.3g}"),
     ]
-    targets = [(f"{t:g}", f"{worth.rows_for(t):.3g}") for t in (0.5, 0.2, 0.1, 0.05)]
+    targets = [(f"{t:g}", count(worth.rows_for(t))) for t in (0.5, 0.2, 0.1, 0.05)]
     largest = _largest(worth.components, 5)
     shown_rows = [
-        (str(int(r.items)), str(int(r.pairs)), f"{r.rows:g}", f"{r.lambda2:.3g}", f"{r.predicted_rmse:.3g}")
+        (str(int(r.items)), str(int(r.pairs)), count(r.rows), f"{r.lambda2:.3g}", f"{r.predicted_rmse:.3g}")
         for r in largest.itertuples()
         if r.items > 1
     ]
@@ -245,12 +245,12 @@ def _audit_text(audit: RewardAudit) -> str:
     scale = _number(audit.scale, "{:.3g}")
     between = f" ({audit.scale_lo:.3g} to {audit.scale_hi:.3g})" if math.isfinite(audit.scale) else ""
     rows = [
-        ("rows", f"{audit.rows:g}"),
+        ("rows", count(audit.rows)),
         ("accuracy", f"{audit.accuracy:.1%} ({audit.accuracy_lo:.1%} to {audit.accuracy_hi:.1%})"),
         ("log loss", f"{audit.log_loss:.4f} (a coin: 0.6931)"),
         ("best factor for its differences", scale + between),
         ("log loss with that factor", _number(audit.log_loss_scaled, "{:.4f}")),
-        ("rows within components", f"{audit.rows_inside:g}"),
+        ("rows within components", count(audit.rows_inside)),
         ("KL to the preferences there", _number(audit.kl_to_cprd, "{:.4f}")),
         ("of the best score for each item", _number(audit.kl_floor, "{:.4f}")),
         ("excess", _number(audit.excess, "{:.4f}")),

@@ -63,6 +63,7 @@ def learn(
         raise InputError(f"{out} exists and is not empty: give another folder")
     ids = [chosen, rejected, *(name for name in (context, cluster) if name is not None)]
     frame = read_table(triplets, ids)
+    frame.index = pd.RangeIndex(1, len(frame) + 1)  # rows are counted from 1 in what is said of the file
     candidates = None
     if pool is not None:
         candidates = read_table(pool, ["i", "j", *(["context"] if context is not None else [])])
@@ -140,7 +141,7 @@ def _summary(report: Report) -> str:
         else ("not representable" if test.p < 0.05 else "nothing speaks against a score")
     )
     largest = _best(report)
-    return f"{shape.items} items, {shape.components} components; {said}{largest}."
+    return f"{shape.items} items, {shape.components} component{'s' * (shape.components != 1)}; {said}{largest}."
 
 
 def _best(report: Report) -> Any:

@@ -444,7 +444,11 @@ def _labels(labels: Sequence[Hashable] | None, n: int) -> list[Hashable]:
     names = list(labels)
     if len(names) != n:
         raise InputError(f"labels must be one name for each of the {n} items, got {len(names)}")
-    if len(set(names)) < n:
+    try:
+        different = len(set(names))
+    except TypeError as error:
+        raise InputError(f"labels must be names that can be hashed, such as text or numbers: {error}") from None
+    if different < n:
         twice = next(name for k, name in enumerate(names) if name in names[:k])
         raise InputError(f"labels must differ, and {twice!r} stands there twice")
     return names

@@ -100,11 +100,23 @@ def read_sites(path: Path, name: str | None, cost: str, lat: str, lon: str, plan
     for column in (cost, lat, lon):
         if not pd.api.types.is_numeric_dtype(frame[column]) or not np.isfinite(frame[column]).all():
             raise InputError(f"{path.name}: the column {column!r} must hold a number in every row")
+    if not (frame[cost] > 0).all():
+        row = int(np.argmin(frame[cost] > 0))
+        raise InputError(
+            f"{path.name}: costs must be finite and greater than 0, and {cost!r} is {frame[cost].iloc[row]:g} in row "
+            f"{row + 1} of {len(frame)}"
+        )
     if not plane and not (frame[lat].abs() <= 90).all():
         raise InputError(
             f"{path.name}: a latitude is not between -90 and 90 degrees; for places in a plane give --plane"
         )
     if name is None:
+        if any(not pd.api.types.is_numeric_dtype(frame[c]) for c in frame):
+            typer.echo(
+                f"{path.name}: no column of text names every site once, so sites are numbered by row; "
+                "--name COLUMN says which one has their names",
+                err=True,
+            )
         frame.index = pd.RangeIndex(1, len(frame) + 1, name="site")
         return frame
     if frame[name].isna().any():
