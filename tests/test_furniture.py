@@ -12,6 +12,7 @@ def test_a_new_room_can_be_listed_checked_and_tested_at_once(tmp_path):
     copy = tmp_path / "checkout"
     shutil.copytree(ROOT / "src", copy / "src", ignore=shutil.ignore_patterns("__pycache__"))
     shutil.copy(ROOT / "pyproject.toml", copy)
+    shutil.rmtree(copy / "src" / "assay" / "federated", ignore_errors=True)  # the first room of a field
     environment = os.environ | {"PYTHONPATH": str(copy / "src")}
 
     def run(*command):
@@ -22,7 +23,7 @@ def test_a_new_room_can_be_listed_checked_and_tested_at_once(tmp_path):
     def assay(*arguments):
         return run(sys.executable, "-c", "from assay.cli import main; main()", *arguments)
 
-    written = assay("new", "surveys", "quiet-counts").split()
+    written = assay("new", "federated", "quiet-counts").split()
     assert len(written) == 7
     assert "quiet-counts" in assay("list")
     shown = assay("show", "quiet-counts")
