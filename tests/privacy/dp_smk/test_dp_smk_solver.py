@@ -231,6 +231,11 @@ F = FacilityLocation(np.random.default_rng(0).random((5, 3)))
 CUT = GraphCut([[0, 1]], 3)
 
 
+@pytest.mark.parametrize("delta", [0.0, 1e-3])
+def test_delta_may_be_either_end_of_its_range(delta):
+    assert DPKnapsack(F, np.ones(3), 2, epsilon=1.0, delta=delta, random_state=0).solve().delta == delta
+
+
 @pytest.mark.parametrize(
     ("given_", "message"),
     [
@@ -242,7 +247,7 @@ CUT = GraphCut([[0, 1]], 3)
         ({"epsilon": "1"}, "epsilon must be"),
         ({"epsilon": True}, "epsilon must be"),
         ({"delta": -1e-9}, "delta must be"),
-        ({"delta": 1e-3}, "delta must be a number at least 0 and less than 0.001"),
+        ({"delta": 1.1e-3}, "delta must be a number at least 0 and at most 0.001"),
         ({"costs": [1, -1, 1]}, "costs must be finite and greater than 0, and that of item 1 is -1"),
         ({"costs": [1, 0, 1]}, "costs must be"),
         ({"costs": [1, math.nan, 1]}, "costs must be"),

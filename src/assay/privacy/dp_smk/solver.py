@@ -113,7 +113,7 @@ class DPKnapsack:
     epsilon
         Greater than 0.
     delta
-        From 0 to less than 1e-3; 0 is pure privacy by basic composition, and needs more ε for the same benefit.
+        From 0 to 1e-3; 0 is pure privacy by basic composition, and needs more ε for the same benefit.
     algorithm
         ``greedy_max`` (monotone, fast: half of the optimum less an additive error), ``enumerate`` (monotone: the best
         of many runs, half of them from random starts), ``sample_greedy_max`` (any: a quarter in expectation), or
@@ -210,7 +210,7 @@ class DPKnapsack:
         if not math.isfinite(self.budget):
             raise InputError(f"budget must be finite, got {budget!r}")
         self.epsilon = _between("epsilon", epsilon, 0.0, 1e12)
-        self.delta = _between("delta", delta, 0.0, 1e-3, low_too=True)
+        self.delta = _between("delta", delta, 0.0, 1e-3, low_too=True, high_too=True)
         if algorithm not in ALGORITHMS:
             raise InputError(f"algorithm must be one of {', '.join(ALGORITHMS)}, not {algorithm!r}")
         if neighbours not in ("add_remove", "replace"):
@@ -374,11 +374,11 @@ def _by_label(costs: Any, labels: Any) -> Any:
     return costs
 
 
-def _between(name: str, value: Any, low: float, high: float, low_too: bool = False) -> float:
+def _between(name: str, value: Any, low: float, high: float, low_too: bool = False, high_too: bool = False) -> float:
     number = isinstance(value, int | float | np.integer | np.floating) and not isinstance(value, bool)
-    if not number or not (low < value < high or (low_too and value == low)):
+    if not number or not (low < value < high or (low_too and value == low) or (high_too and value == high)):
         least = f"at least {low:g}" if low_too else f"greater than {low:g}"
-        most = f" and less than {high:g}" if math.isfinite(high) else " and finite"
+        most = f" and {'at most' if high_too else 'less than'} {high:g}" if math.isfinite(high) else " and finite"
         raise InputError(f"{name} must be a number {least}{most}, got {value!r}")
     return float(value)
 
