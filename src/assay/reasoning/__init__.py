@@ -1,0 +1,1 @@
+"""Methods for reasoning, each with a verifier: repair, query, prove, compute."""

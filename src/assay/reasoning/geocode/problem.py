@@ -1,0 +1,210 @@
+"""A problem: seed, figure, words, answer, solution and drawing, and its form as plain data."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from fractions import Fraction
+from typing import Any
+
+from assay.errors import InputError
+
+from .constructions import OPS, checked, circumcentre
+from .deduction import Derivation
+from .figure import Construction, Coordinates, Given, Seed, Target, checked_coordinates, edge
+from .grading import Answer
+from .scene import Mark, Scene, fact_from_json, fact_json, on_page
+
+
+@dataclass(frozen=True)
+class Step:
+    """One step of a worked solution: what it says, and what it rests on."""
+
+    text: str
+    because: str
+
+
+@dataclass(frozen=True)
+class Checks:
+    """The five checks, each made without the others; ``detail`` says what was wrong."""
+
+    coordinate: bool
+    deduction: bool
+    semantic: bool
+    execution: bool
+    visual: bool
+    detail: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def ok(self) -> bool:
+        """Whether all five hold."""
+        return self.coordinate and self.deduction and self.semantic and self.execution and self.visual
+
+
+@dataclass(frozen=True)
+class Problem:
+    """A geometry problem whose parts are verified to agree.
+
+    Attributes
+    ----------
+    id
+        Its name in a data set.
+    seed
+        Constructions, facts and the givens.
+    coords
+        The figure.
+    target, answer
+        What is asked, and the exact answer.
+    text, question
+        The words; what the text leaves out is marked in the drawing.
+    scene, code
+        The drawing, and a script that draws it.
+    solution, depth
+        Worked steps, and how many facts and givens they rest on.
+    report
+        What :func:`verify` said; None before.
+    """
+
+    id: str
+    seed: Seed
+    coords: Coordinates
+    target: Target
+    answer: Answer
+    text: str
+    question: str
+    scene: Scene
+    code: str
+    solution: tuple[Step, ...]
+    depth: int
+    report: Checks | None = None
+
+    def to_dict(self) -> dict[str, Any]:
+        """The problem as plain data, for JSON."""
+        return {
+            "id": self.id,
+            "text": self.text,
+            "question": self.question,
+            "answer": self.answer.text(),
+            "answer_value": self.answer.value,
+            "answer_exact": [self.answer.kind, str(self.answer.rational), self.answer.radicand],
+            "depth": self.depth,
+            "solution": [[step.text, step.because] for step in self.solution],
+            "scene": self.scene.to_json(),
+            "code": self.code,
+            "constructions": [[c.op, list(c.out), list(c.args), list(c.param)] for c in self.seed.constructions],
+            "givens": [[g.kind, list(g.points), str(g.value)] for g in self.seed.givens],
+            "facts": [fact_json(fact) for fact in self.seed.facts],
+            "target": [self.target.kind, list(self.target.points)],
+            "coords": {name: list(at) for name, at in self.coords.items()},
+        }
+
+    @classmethod
+    def from_dict(cls, raw: Mapping[str, Any]) -> Problem:
+        """Read what :meth:`to_dict` writes; an InputError names the key at fault."""
+        key = "row"
+        try:
+            key = "constructions"
+            steps = checked([Construction(str(o), tuple(out), tuple(args), tuple(q)) for o, out, args, q in raw[key]])
+            key = "givens"
+            givens = tuple(Given(str(kind), tuple(names), Fraction(value)) for kind, names, value in raw[key])
+            key = "facts"
+            facts = tuple(fact_from_json(fact) for fact in raw[key])
+            key = "target"
+            target = Target(str(raw[key][0]), tuple(raw[key][1]))
+            key = "answer_exact"
+            kind, rational, radicand = raw[key]
+            answer = Answer(str(kind), Fraction(rational), int(radicand))
+            key = "coords"
+            coords = checked_coordinates(raw[key])
+            key = "scene"
+            scene = Scene.from_json(raw[key])
+            scene = Scene(scene.points, scene.segments, scene.circles, scene.marks, facts)
+            key = "solution"
+            solution = tuple(Step(str(says), str(because)) for says, because in raw[key])
+            texts = {}
+            for key in ("id", "text", "question", "code"):
+                if not isinstance(raw[key], str):
+                    raise TypeError("must be a text")
+                texts[key] = raw[key]
+            key = "depth"
+            depth = int(raw[key])
+        except KeyError:
+            raise InputError(f"a problem needs the key {key!r}") from None
+        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+            raise InputError(f"{key} of a problem cannot be read: {str(error)[:200]}") from None
+        return cls(
+            texts["id"], Seed(steps, givens, facts), coords, target, answer, texts["text"], texts["question"], scene,
+            texts["code"], solution, depth,
+        )  # fmt: skip
+
+
+def circles_of(seed: Seed) -> dict[tuple[str, str], tuple[str, str]]:
+    """The circles that a figure shows, as (centre, point on it); none where the centre has no name."""
+    found = {}
+    for step in seed.constructions:
+        if step.op == "chord":
+            found[step.out[0], step.out[1]] = (step.out[0], step.out[1])
+        elif step.op in ("on_circle", "second", "tangent"):
+            found[step.args[0], step.args[1]] = (step.args[0], step.args[1])
+    return found
+
+
+def visible(seed: Seed) -> set[tuple[str, str]]:
+    """The segments that a figure shows."""
+    shown = set()
+    for step in seed.constructions:
+        names = {f"o{i}": n for i, n in enumerate(step.out)} | {f"a{i}": n for i, n in enumerate(step.args)}
+        shown |= {edge(names[a], names[b]) for a, b in OPS[step.op].lines if names[a] != names[b]}
+    return shown
+
+
+def scene_of(seed: Seed, coords: Coordinates, target: Target, marked: tuple[Given, ...]) -> Scene:
+    """The drawing of a figure, with the givens that are marked in it, right angles, and x at an angle asked for."""
+    circles = circles_of(seed)
+    hidden = [step.out for step in seed.constructions if step.op == "cyclic"]
+    rings = dict(zip(map(str, circles), circles.values(), strict=True))
+    extra = {}
+    for i, names in enumerate(hidden):
+        extra[f"·{i}"] = circumcentre(*(coords[name] for name in names[:3]))
+        rings[f"·{i}"] = (f"·{i}", names[0])
+    page, _ = on_page({**coords, **extra}, rings)
+    drawn = []
+    for o, a in rings.values():
+        (x, y), (u, v) = page[o], page[a]
+        drawn.append((x, y, ((u - x) ** 2 + (v - y) ** 2) ** 0.5))
+    points = {name: page[name] for name in coords}
+    marks = [
+        Mark(given.kind, given.points, f"{given.value}°" if given.kind == "angle" else str(given.value))
+        for given in marked
+    ]
+    for fact in seed.facts:
+        if fact.kind == "perp":
+            p = fact.points
+            shared = set(p[:2]) & set(p[2:])
+            if len(shared) == 1:
+                (vertex,) = shared
+                a, c = (next(n for n in pair if n != vertex) for pair in (p[:2], p[2:]))
+                marks.append(Mark("right", (a, vertex, c)))
+    if target.kind == "angle":
+        marks.append(Mark("unknown", target.points, "x"))
+    shown = visible(seed)
+    if target.kind != "angle":
+        shown |= {edge(*target.points[i : i + 2]) for i in range(0, len(target.points), 2)}
+    return Scene(points, tuple(shown), tuple(drawn), tuple(marks), seed.facts)
+
+
+def solution_of(derivation: Derivation, seed: Seed, target: Target, answer: Answer) -> tuple[Step, ...]:
+    """Worked steps: facts in the order of construction, theorems, then the sum that gives the answer."""
+    order = {fact: i for i, fact in enumerate((*seed.facts, *seed.givens))}
+    steps = []
+    for item in sorted(derivation.support, key=lambda item: order.get(item, 0)):
+        steps.append(Step(f"{item.text()}.", "given" if isinstance(item, Given) else "by construction"))
+    steps += [Step(f"{rule[0].upper()}{rule[1:]}.", "theorem") for rule in derivation.rules]
+    parts = []
+    for weight, equation in derivation.terms:
+        what = equation.facts[0].text() if equation.facts else equation.rule
+        sign = "" if not parts and weight > 0 else ("+ " if weight > 0 else "− ")
+        parts.append(f"{sign}{'' if abs(weight) == 1 else f'{abs(weight)} × '}({what})")
+    over = "directions of the lines" if target.kind == "angle" else "logarithms of the lengths"
+    steps.append(Step(f"{target.text()} = {answer.text()}.", f"sum over the {over}: " + " ".join(parts)))
+    return tuple(steps)

@@ -1,0 +1,226 @@
+import dataclasses
+import json
+import math
+import random
+
+import numpy as np
+import pytest
+from PIL import Image
+from typer.testing import CliRunner
+
+from assay.errors import InputError
+from assay.evidence.study import Budget
+from assay.reasoning.geocode import Problem, Target, generate, read_dataset, verify, write_dataset
+from assay.reasoning.geocode.checks import GATES
+from assay.reasoning.geocode.constructions import OPS
+from assay.reasoning.geocode.faults import FAULTS
+from assay.reasoning.geocode.figure import Construction
+from assay.reasoning.geocode.study import STUDY, load_faults, own, run_checks, score_faults, score_problems
+from assay.reasoning.geocode.use import app
+from assay.reasoning.geocode.wording import read_problem, read_question, sentence, spoken
+
+SEES = {
+    "wrong given": {"coordinate", "deduction"},
+    "false fact": {"coordinate", "semantic"},
+    "wrong answer": {"deduction"},
+    "changed number": {"semantic"},
+    "lost mark": {"semantic"},
+    "swapped labels": {"execution"},
+    "changed code": {"execution"},
+    "illegible": {"visual"},
+}
+
+
+@pytest.fixture(scope="module")
+def problems():
+    return generate(6, seed=41, visual_only=0.7)
+
+
+def test_problems_pass_their_checks_and_are_deep(problems):
+    for problem in problems:
+        assert verify(problem).ok, verify(problem).detail
+        assert problem.report.ok
+        assert problem.depth >= 4
+        assert len(problem.solution) > problem.depth
+        assert problem.answer.text() in problem.solution[-1].text
+        points = set(problem.seed.points)
+        assert points == set(problem.coords) == set(problem.scene.points)
+
+
+def test_same_seed_same_problems_and_other_seed_others(problems):
+    again = generate(2, seed=41, visual_only=0.7)
+    assert [p.to_dict() for p in again] == [p.to_dict() for p in problems[:2]]
+    assert generate(1, seed=42)[0].to_dict()["text"] != problems[0].text
+
+
+def test_problems_survive_json(problems):
+    for problem in problems:
+        there = Problem.from_dict(json.loads(json.dumps(problem.to_dict())))
+        assert there == dataclasses.replace(problem, report=None)
+
+
+@pytest.mark.parametrize("name", list(FAULTS))
+def test_each_fault_is_seen_by_its_check(problems, name):
+    rng, seen = random.Random(1), 0
+    for problem in problems:
+        broken = FAULTS[name](problem, rng)
+        if broken is None:
+            continue
+        failed = set(verify(broken).detail)
+        assert failed & SEES[name] == SEES[name], (name, failed)
+        assert verify(broken, skip=tuple(GATES)).ok
+        seen += 1
+    assert seen
+
+
+@pytest.mark.parametrize("op", list(OPS))
+def test_every_sentence_reads_back(op):
+    letters = iter("ABCDEFGHIJKL")
+    args = tuple(next(letters) for _ in range(OPS[op].args))
+    out = tuple(next(letters) for _ in range(OPS[op].outs))
+    steps, givens, marked = read_problem(sentence(Construction(op, out, args)))
+    assert steps == [(spoken(op), out, args)]
+    assert (givens, marked) == ([], False)
+
+
+@pytest.mark.parametrize(
+    "text", ["Draw a circle.", "ABC is a triangle", "Given: AB is 7.", "Given: AB = 7°.", "Given: ∠ABC = 7."]
+)
+def test_other_sentences_are_refused(text):
+    with pytest.raises(InputError):
+        read_problem(text)
+
+
+def test_questions_read_back():
+    for target in (Target("angle", tuple("ABC")), Target("length", tuple("AB")), Target("ratio", tuple("ABCD"))):
+        from assay.reasoning.geocode.wording import question
+
+        assert read_question(question(target)) == target
+    with pytest.raises(InputError, match="no question"):
+        read_question("Why?")
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"n": 0}, "n must be"), ({"n": 2.5}, "n must be"), ({"steps": (3, 1)}, "steps"), ({"steps": 3}, "steps"),
+        ({"min_depth": 0}, "min_depth"), ({"targets": "angle"}, "targets"), ({"targets": ["area"]}, "targets"),
+        ({"targets": []}, "targets"), ({"visual_only": 2}, "visual_only"), ({"visual_only": math.nan}, "visual_only"),
+        ({"seed": -1}, "seed"), ({"workers": 0}, "workers"),
+    ],
+)  # fmt: skip
+def test_bad_options_are_refused(change, match):
+    with pytest.raises(InputError, match=match):
+        generate(**{"n": 1, **change})
+
+
+@pytest.mark.parametrize(
+    "key", ["constructions", "givens", "facts", "target", "answer_exact", "coords", "scene", "text", "depth"]
+)
+def test_broken_rows_name_their_key(problems, key):
+    raw = problems[0].to_dict()
+    with pytest.raises(InputError, match=key):
+        Problem.from_dict({**raw, key: 5 if key == "text" else "what"})
+    with pytest.raises(InputError, match=key):
+        Problem.from_dict({k: v for k, v in raw.items() if k != key})
+
+
+def test_verify_takes_problems(problems):
+    with pytest.raises(TypeError, match="problem must be"):
+        verify("a problem")
+    with pytest.raises(InputError, match="skip"):
+        verify(problems[0], skip=("taste",))
+
+
+def run(*args):
+    return CliRunner().invoke(app, [str(arg) for arg in args], catch_exceptions=True)
+
+
+def test_data_set_has_the_layout_that_image_folders_have(problems, tmp_path):
+    write_dataset(problems, tmp_path / "d", size=128)
+    rows = [json.loads(line) for line in (tmp_path / "d/train/metadata.jsonl").read_text().splitlines()]
+    assert {row["file_name"] for row in rows} == {p.name for p in (tmp_path / "d/train").glob("*.png")}
+    types = [{key: type(value) for key, value in row.items()} for row in rows]
+    assert all(t == types[0] for t in types)  # Arrow needs one type a column
+    assert [list(m) for row in rows for m in row["messages"]] == [["role", "content"]] * 4 * len(rows)
+    image = Image.open(tmp_path / "d/train" / rows[0]["file_name"])
+    assert image.size == (128, 128)
+    assert np.asarray(image).min() < 50
+    assert read_dataset(tmp_path / "d") == [dataclasses.replace(p, report=None) for p in problems]
+    assert "overview.png" in (tmp_path / "d/README.md").read_text()
+    assert run("verify", tmp_path / "d").exit_code == 0
+
+
+def test_commands(problems, tmp_path):
+    result = run("make", "--n", 2, "--out", tmp_path / "d", "--target", "angle", "--seed", 2)
+    assert result.exit_code == 0, result.output
+    assert isinstance(run("make", "--n", 2, "--out", tmp_path / "d").exception, InputError)
+    made = read_dataset(tmp_path / "d")
+    lines = [
+        {"id": made[0].id, "completion": f"```json\n{made[0].scene.to_json()}\n```\n\\boxed{{{made[0].answer.text()}}}"}
+    ]
+    (tmp_path / "p.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    result = run("score", tmp_path / "p.jsonl", tmp_path / "d", "--out", tmp_path / "s")
+    assert result.exit_code == 0, result.output
+    mean = json.loads((tmp_path / "s/scores.json").read_text())["mean"]
+    assert (mean["right"], mean["answered"], mean["code"]) == (0.5, 0.5, 0.5)
+    assert (tmp_path / "s/scores.png").stat().st_size > 1000
+    for bad, match in (
+        ({"id": "none", "code": ""}, "no problem"),
+        ({"id": made[0].id}, "is needed"),
+        ({"id": made[0].id, "code": 3}, "must be a text"),
+    ):
+        (tmp_path / "b.jsonl").write_text(json.dumps(bad))
+        error = run("score", tmp_path / "b.jsonl", tmp_path / "d", "--out", tmp_path / "x").exception
+        assert isinstance(error, InputError)
+        assert match in str(error)
+    broken = made[0].to_dict() | {"text": made[0].text.replace(" is ", " was ")}
+    (tmp_path / "d.jsonl").write_text(json.dumps(broken))
+    result = run("verify", tmp_path / "d.jsonl")
+    assert result.exit_code == 1
+    assert "semantic" in result.output
+    write_dataset(problems[:2], tmp_path / "sheet.pdf", fmt="pdf")
+    assert (tmp_path / "sheet.pdf").read_bytes().startswith(b"%PDF")
+
+
+@pytest.mark.parametrize(
+    ("content", "match"),
+    [("", "no problem"), ("[1]", "object"), ("{", "line 1 is no JSON"), ('{"problem": "{"}', "no JSON"),
+     ('{"id": "x"}', "needs the key")],
+)  # fmt: skip
+def test_files_that_are_no_data_set(tmp_path, content, match):
+    (tmp_path / "x.jsonl").write_text(content)
+    with pytest.raises(InputError, match=match):
+        read_dataset(tmp_path / "x.jsonl")
+
+
+def test_writing_refuses(problems, tmp_path):
+    for change, match in (
+        ({"fmt": "csv"}, "fmt"),
+        ({"problems": []}, "at least one"),
+        ({"problems": [problems[0]] * 2}, "twice"),
+    ):
+        with pytest.raises(InputError, match=match):
+            write_dataset(**{"problems": problems, "out": tmp_path / "x", **change})
+
+
+def test_study_arms_answer(problems, tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+    write_dataset(problems, tmp_path / "d.jsonl", fmt="jsonl")
+    brought = own({"data": tmp_path / "d.jsonl"})
+    given, hidden = brought.tasks[0].load(0, Budget.SMOKE)
+    assert hidden.count("") == 2
+    whole = score_faults(run_checks(given, 0, Budget.SMOKE), hidden)
+    assert whole["false_alarm"].events == 0
+    assert whole["caught_share"] == 1
+    less = score_faults(STUDY.arm("no-deduction").run(given, 0, Budget.SMOKE), hidden)
+    assert less["wrong_answer"] == 0
+    assert score_faults(STUDY.arm("no-checks").run(given, 0, Budget.SMOKE), hidden)["caught_share"] == 0
+    made = STUDY.arm("template").run(2, 0, Budget.SMOKE)
+    assert score_problems(made, 2)["depth"] <= 3
+    assert score_problems(problems, len(problems))["contradicted"].events == 0
+    with pytest.raises(ValueError, match="list of 3"):
+        score_problems(made, 3)
+    with pytest.raises(InputError, match="data"):
+        own({"model": tmp_path})
+    assert load_faults is not None

@@ -1,0 +1,122 @@
+"""Errors that are put in come out again, and nothing else does."""
+
+import numpy as np
+import pytest
+
+from assay.errors import InputError
+from assay.reasoning.orloop import LinearModel, RepairEnv, generate, iis, sabotage, solve
+from assay.reasoning.orloop.saboteur import ERRORS, same_objective
+
+
+@pytest.fixture(scope="module")
+def instances():
+    return generate(18, seed=2) + generate(6, errors="ABCDFI", milp=True, seed=2)
+
+
+def undone(one, but=()):
+    env = RepairEnv(one, max_steps=20)
+    env.reset()
+    for edit in one.undo:
+        if edit.target not in but and not env.done:
+            env.step(str(edit))
+    return env
+
+
+def test_undoing_brings_the_original_back_to_the_last_digit(instances):
+    for one in instances:
+        score = undone(one).score()
+        assert min(score.rr5, score.op5, score.exact), (one.id, score)
+        assert score.diag_f1 == score.diag_precision == score.diag_recall == 1
+        assert score.loyal or one.error in "EG"
+
+
+def test_what_an_instance_promises(instances):
+    assert {one.error for one in instances} == set(ERRORS)
+    for one in instances:
+        assert solve(one.model).status == "infeasible"
+        solved = solve(one.original)
+        assert solved.status == "optimal"
+        assert same_objective(solved.objective, one.optimum)
+        found = iis(one.model)
+        assert found.certified
+        assert one.iis_rows
+        assert not one.model.same(one.original)
+        assert one.culprits <= {*one.model.row_names, *one.model.col_names}
+        assert 50 <= len(one.narrative.split()) <= 200
+        assert not any(character.isdigit() for character in one.narrative)
+    assert sum(bool(one.culprits & set(one.iis_rows)) for one in instances if one.error in "ACDI") == sum(
+        one.error in "ACDI" for one in instances
+    )
+
+
+def test_one_undo_of_several_is_not_enough(instances):
+    for one in instances:
+        if one.error in "EG":
+            for culprit in one.culprits:
+                assert undone(one, but={culprit}).state.status == "infeasible"
+
+
+def test_a_hidden_cause_is_a_column(instances):
+    for one in instances:
+        if one.error == "F":
+            assert one.culprits <= set(one.model.col_names)
+            assert not one.culprits & set(one.iis_rows)
+
+
+def test_names_tell_nothing(instances):
+    for one in instances:
+        for name in one.model.row_names:
+            family, number = name.rsplit("_", 1)
+            assert len(number) == 6
+            assert number.isdigit()
+            assert family
+        if one.error == "D":  # an added row stands anywhere
+            (culprit,) = one.culprits
+            assert culprit in one.model.row_names
+    places = [one.model.row(next(iter(one.culprits))) / one.model.shape[0] for one in generate(20, errors="D", seed=1)]
+    assert 0.2 < np.mean(places) < 0.8
+
+
+def test_the_same_seed_gives_the_same_bytes(tmp_path):
+    texts = []
+    for turn in (0, 1):
+        made = generate(4, seed=6)
+        texts.append([one.model.write(tmp_path / f"{turn}.mps").read_bytes() for one in made])
+    assert texts[0] == texts[1]
+    assert [one.id for one in generate(4, seed=6)] != [one.id for one in generate(4, seed=7)]
+
+
+def test_numbers_are_told_when_asked_for():
+    (one,) = generate(1, errors="A", seed=0, narrative_numbers=True)
+    assert all(name in one.narrative for name in one.original.row_names)
+
+
+def test_a_users_own_model():
+    one = generate(1, errors="A", domains="transport", seed=4)[0]
+    found = sabotage(one.original, "D", np.random.default_rng(0))
+    assert found is not None
+    assert found.domain == "own"
+    assert solve(found.model).status == "infeasible"
+
+
+@pytest.mark.parametrize(
+    ("call", "word"),
+    [
+        (lambda: generate(0), "n must"),
+        (lambda: generate(2.5), "n must"),
+        (lambda: generate(2, domains=["cooking"]), "cooking"),
+        (lambda: generate(2, errors="AZ"), "errors"),
+        (lambda: generate(2, errors=""), "errors"),
+    ],
+)
+def test_bad_requests_are_named(call, word):
+    with pytest.raises(InputError, match=word):
+        call()
+
+
+def test_only_a_model_with_an_optimum_can_be_sabotaged():
+    endless = LinearModel.from_arrays([[1.0]], [0], [np.inf], [0], [np.inf], [-1])
+    with pytest.raises(InputError, match="unbounded"):
+        sabotage(endless, "A", np.random.default_rng(0))
+    with pytest.raises(InputError, match="error must"):
+        sabotage(endless, "Q", np.random.default_rng(0))
