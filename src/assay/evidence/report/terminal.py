@@ -12,6 +12,7 @@ from rich.console import Console, Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from assay.evidence.asking import Asking
 from assay.evidence.record import Proportion, Record
 from assay.evidence.study import Budget, Study
 from assay.evidence.verdict import Outcome, Part, Verdict
@@ -266,6 +267,8 @@ def study_text(study: Study) -> RenderableType:
         claims.add_row("·", claim.name + (f" (a fair test needs {claim.needs})" if claim.needs else ""))
     yours = [Text("Yours", style="bold")]
     yours += [Text(f"  --{kind}: {what}") for kind, what in study.accepts.items()]
+    if asking := [arm.name for arm in study.arms if isinstance(arm.run, Asking)]:
+        yours.append(Text(f"  --endpoint URL --llm NAME: the language model of {', '.join(asking)}"))
     if study.contract:
         yours.append(Text(f"  --with NAME=module:function, called f(given, seed): {study.contract}"))
     return Group(tasks, arms, claims, *yours)
