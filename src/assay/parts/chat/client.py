@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 from urllib.parse import urlsplit
 
 from assay.errors import EndpointError, InputError, one_line
@@ -32,6 +32,18 @@ class Timeouts:
     def __post_init__(self) -> None:
         for name in ("connect", "read", "total"):
             _positive(f"timeouts.{name}", getattr(self, name))
+
+
+class Options(TypedDict, total=False):
+    """What may be set for a call; :meth:`Chat.each` says what each means."""
+
+    n: int
+    temperature: float | None
+    top_p: float | None
+    max_tokens: int | None
+    seed: int | None
+    stop: str | Sequence[str] | None
+    extra: Mapping[str, Any] | None
 
 
 @dataclass(frozen=True)
@@ -109,19 +121,8 @@ class Chat:
             raise TypeError(f"timeouts must be Timeouts, got {type(self.timeouts).__name__}")
         _positive("backoff", self.backoff)
 
-    def ask(
-        self,
-        conversation: str | Sequence[Message],
-        *,
-        n: int = 1,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        max_tokens: int | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        extra: Mapping[str, Any] | None = None,
-    ) -> Reply:
-        """Return the reply to one conversation; the arguments are those of :meth:`each`.
+    def ask(self, conversation: str | Sequence[Message], **options: Unpack[Options]) -> Reply:
+        """Return the reply to one conversation; the options are those of :meth:`each`.
 
         Raises
         ------
@@ -130,10 +131,7 @@ class Chat:
         InputError, TypeError
             For arguments that are not as described.
         """
-        (result,) = self.complete(
-            [conversation], n=n, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, stop=stop,
-            extra=extra,
-        )  # fmt: skip
+        (result,) = self.complete([conversation], **options)
         if isinstance(result, Failure):
             raise result.error()
         return result
@@ -142,25 +140,16 @@ class Chat:
         self,
         conversations: Sequence[str | Sequence[Message]],
         *,
-        n: int = 1,
-        temperature: float | None = None,
-        top_p: float | None = None,
-        max_tokens: int | None = None,
-        seed: int | None = None,
-        stop: str | Sequence[str] | None = None,
-        extra: Mapping[str, Any] | None = None,
         progress: Callable[[int, int], object] | None = None,
+        **options: Unpack[Options],
     ) -> list[Reply | Failure]:
         """Return a reply or a failure for each conversation, in their order.
 
-        ``progress`` is called with how many are done and how many there are. The other arguments, and what is raised,
-        are those of :meth:`each`. Interrupted, it raises KeyboardInterrupt; what was done by then is in the cache.
+        ``progress`` is called with how many are done and how many there are. The options, and what is raised, are
+        those of :meth:`each`. Interrupted, it raises KeyboardInterrupt; what was done by then is in the cache.
         """
         results: dict[int, Reply | Failure] = {}
-        for place, result in self.each(
-            conversations, n=n, temperature=temperature, top_p=top_p, max_tokens=max_tokens, seed=seed, stop=stop,
-            extra=extra,
-        ):  # fmt: skip
+        for place, result in self.each(conversations, **options):
             results[place] = result
             if progress:
                 progress(len(results), len(conversations))
