@@ -41,6 +41,15 @@ def dp_smk(made):
     assert made["found"].eps_lower > 1  # the last one cheats
 
 
+def geocode(made):
+    problems = made["problems"]
+    assert [problem.answer.text() for problem in problems.values()] == ["60°", "52°", "100°", "5", "65°"]
+    assert all(problem.report.ok for problem in problems.values())
+    score = made["score"]
+    assert score.circle_f1 == 1 > score.point_f1 > score.fidelity > score.annotation == 0
+    assert made["printed"][2].startswith("None")
+
+
 def joint_privileged(made):
     means = made["means"]
     assert (means["coupled"] > means[["W ignored", "two stages"]].max(axis=1) - 0.5).all()
@@ -68,15 +77,42 @@ def mer_dg(made):
     assert not any(module._forward_hooks for module in made["net"].modules())
 
 
+def sqlparts(made):
+    total = made["graded"]["total"].astype(float)
+    assert total["as gold"] == total["in other words"] == 1
+    assert total.iloc[6:].max() < total.iloc[:6].min()  # no way around is paid as the least of the honest tries is
+    modes = made["modes"]
+    assert modes["order forgotten"] == {"bag": False, "bird": True, "suite": False}
+    assert modes["names as constants"] == {"bag": True, "bird": True, "suite": False}
+    assert made["answer"].sql in (made["queries"]["in other words"], made["queries"]["as gold"])
+    assert made["found"].rows == ((34006,),)
+
+
+def orloop(made):
+    assert made["found"].certified
+    assert set(made["found"].rows) == {"litres_2", "malic_acid_2"}
+    assert made["done"].objective == pytest.approx(made["optimum"])
+    others = [
+        after.objective
+        for edit, after in made["choices"](made["model"], made["found"].rows)
+        if after.status == "optimal" and edit != made["done"].edits[0]
+    ]
+    assert all(abs(objective - made["optimum"]) > 50 for objective in others)
+    assert abs(made["guess"].objective - made["optimum"]) > 50
+
+
 SAYS = {
     "clkd": clkd,
     "cprd": cprd,
     "cure": cure,
     "dp-smk": dp_smk,
+    "geocode": geocode,
     "joint-privileged": joint_privileged,
     "lbw-cbo": lbw_cbo,
     "llp-flow": llp_flow,
     "mer-dg": mer_dg,
+    "orloop": orloop,
+    "sqlparts": sqlparts,
 }
 
 

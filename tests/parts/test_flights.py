@@ -43,3 +43,21 @@ def test_another_file_or_no_package_is_a_missing_part(monkeypatch):
     with pytest.raises(MissingPart, match="no_such_package"):
         flights.load("planes")
     flights._read.cache_clear()
+
+
+def test_some_flights_are_drawn_from_those_that_are_kept(monkeypatch, tmp_path):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+    flights._pool.cache_clear()
+    some = flights.drawn(500, 3)
+    assert len(some) == len(some.drop_duplicates()) == 500
+    assert some.equals(flights.drawn(500, 3))
+    assert not some.equals(flights.drawn(500, 4))
+    assert set(some["month"]) == set(range(1, 13))
+    # From the cache they are what they were in the package.
+    flights._pool.cache_clear()
+    monkeypatch.setattr(flights, "load", None)
+    assert some.equals(flights.drawn(500, 3))
+    for wrong in (0, 10**6):
+        with pytest.raises(ValueError, match="rows"):
+            flights.drawn(wrong, 0)
+    flights._pool.cache_clear()

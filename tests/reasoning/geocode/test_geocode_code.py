@@ -221,3 +221,46 @@ def test_reward_needs_readable_scenes(scene):
     right = f"```json\n{scene.to_json()}\n```\n\\boxed{{60°}}"
     assert reward_func(None, [right, "60"], ["60°", "60°"], scene=[scene, scene.to_json()]) == [1.0, pytest.approx(0.6)]
     assert math.isclose(sum(reward_func(None, [[{"role": "assistant", "content": right}]], ["60°"])), 1)
+
+
+def test_a_mirrored_drawing_fails_only_what_says_which_way_round():
+    """ABC runs anticlockwise, and mirrored it doesn't; all other facts stay true."""
+    gold = Scene(
+        {"A": (0.2, 0.2), "B": (0.8, 0.2), "C": (0.2, 0.7), "M": (0.5, 0.2)}, (("A", "B"), ("A", "C")), (), (),
+        (Fact("perp", tuple("ABAC")), Fact("mid", tuple("MAB")), Fact("turn", tuple("ABC"))),
+    )  # fmt: skip
+    mirrored = Scene({n: (1 - x, y) for n, (x, y) in gold.points.items()}, gold.segments)
+    assert score_code(gold, gold).fidelity == 1
+    assert score_code(mirrored, mirrored, facts=gold.facts[:2]).fidelity == 1
+    assert score_code(mirrored, mirrored, facts=gold.facts).fidelity == pytest.approx(2 / 3)
+
+
+def test_ticks_are_read_back_and_their_number_is_free(scene):
+    marks = (Mark("equal", tuple("AHBH"), "1"), Mark("equal", tuple("ACBC"), "2"))
+    gold = Scene(scene.points, scene.segments, (), marks)
+    for code in (gold.to_json(), gold.to_matplotlib(), gold.to_svg()):
+        assert read_code(code) == gold
+    assert gold.to_matplotlib().count('gid="equal A C B C 2"') == 4  # two ticks on each of two sides
+    swapped = tuple(Mark(m.kind, m.points, {"1": "3", "2": ""}[m.text]) for m in marks)
+    assert score_code(Scene(scene.points, scene.segments, (), swapped), gold).total == 1
+    wrong = (Mark("equal", tuple("ABAC"), "1"), marks[1])
+    assert score_code(Scene(scene.points, scene.segments, (), wrong), gold).annotation == pytest.approx(1 / 3)
+    with pytest.raises(ParseError, match="ticks"):
+        Scene(scene.points, (), (), (Mark("equal", tuple("ACBC"), "9"),))
+
+
+def test_each_lost_segment_lowers_its_score(problems):
+    for problem in problems:
+        gold, last = problem.scene, 1.0
+        for k in range(len(gold.segments) - 1, -1, -1):
+            now = score_code(Scene(gold.points, gold.segments[:k], gold.circles, gold.marks), gold)
+            assert now.segment_f1 < last
+            last = now.segment_f1
+        assert last == 0
+
+
+def test_scores_do_not_depend_on_names_in_problems(problems):
+    for problem in problems:
+        gold = problem.scene
+        letters = dict(zip(gold.points, [f"Q{i}" for i in range(len(gold.points))], strict=True))
+        assert score_code(renamed(gold, letters), gold).total == 1

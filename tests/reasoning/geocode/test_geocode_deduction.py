@@ -1,4 +1,5 @@
 import dataclasses
+import itertools
 import math
 import random
 from fractions import Fraction
@@ -14,7 +15,9 @@ from assay.reasoning.geocode import (
     Fact,
     Given,
     InconsistentSeed,
+    Problem,
     Rejected,
+    Scene,
     Target,
     deduce,
     generate,
@@ -25,6 +28,7 @@ from assay.reasoning.geocode.checks import oracle
 from assay.reasoning.geocode.constructions import OPS, place
 from assay.reasoning.geocode.grading import answer_of
 from assay.reasoning.geocode.linear import Reduced, exact_weights, sparsest
+from assay.reasoning.geocode.making import candidates, draw_chain, pruned
 from assay.reasoning.geocode.measure import error, given_error, measured
 
 
@@ -100,10 +104,10 @@ def test_exact_coordinates_agree_with_deduced_answers():
         assert sympy.simplify(length - derived) == 0
 
 
-@pytest.mark.parametrize("seed", [11, 12, 13])
+@pytest.mark.parametrize("seed", [11])
 def test_a_second_derivation_finds_every_answer(seed):
     """Figures placed anew with 40 digits, everything unstated moved: no deduction, no coordinates of the maker."""
-    for problem in generate(8, seed=seed):
+    for problem in generate(3, seed=seed):
         assert oracle(problem) == ""
         wrong = dataclasses.replace(
             problem, answer=dataclasses.replace(problem.answer, rational=problem.answer.rational + 1)
@@ -112,7 +116,7 @@ def test_a_second_derivation_finds_every_answer(seed):
 
 
 def test_the_oracle_sees_an_answer_that_the_givens_do_not_determine():
-    problem = next(p for p in generate(12, seed=3) if p.seed.givens)
+    problem = next(p for p in generate(3, seed=3) if p.seed.givens)
     loose = dataclasses.replace(problem, seed=dataclasses.replace(problem.seed, givens=problem.seed.givens[1:]))
     assert oracle(loose)
 
@@ -127,7 +131,6 @@ def test_nothing_is_guessed_where_givens_are_missing():
 def test_all_derived_values_are_those_measured():
     """Random chains, every angle and length that is derived."""
     from assay.reasoning.geocode import logs
-    from assay.reasoning.geocode.making import candidates, draw_chain
 
     rng, checked = random.Random(5), 0
     for _ in range(60):
@@ -255,3 +258,103 @@ def test_weights_of_rows_are_exact(rows, data):
         reduced.add(row, {})
     assert reduced.reduce(target)[0] == {}
     assert exact_weights(rows, {9: Fraction(1)}, range(len(rows))) is None
+
+
+def test_the_leg_opposite_any_name_follows_from_hypotenuse_and_leg():
+    for right, long, leg in itertools.permutations("ABC"):
+        at = {right: (0.0, 0.0), long: (4.0, 0.0), leg: (0.0, 3.0)}
+        facts = [Fact("perp", (right, long, right, leg))]
+        givens = [Given("length", (long, leg), Fraction(5)), Given("length", (right, leg), Fraction(3))]
+        known = deduce(facts, at, givens)
+        assert known.value(Target("length", (right, long))) == {2: Fraction(2)}
+        assert known.solve(Target("length", (right, long))).depth == 3
+
+
+@pytest.mark.parametrize("turn", [0, 1e-12, 45, 90, 90 + 1e-12, 135, 179.9999999, 180, 270, 359.9999999])
+@pytest.mark.parametrize(("a", "b"), [(30, 60), (45, 45), (60, 30), (50, 70), (25, 100)])
+def test_directions_at_the_seam_of_the_half_turn(a, b, turn):
+    """A side along the axis, and a right triangle, whose circumcentre lies on a side."""
+    seed = seed_of(
+        chain(("triangle", "ABC", "", (a, b, 5)), ("circumcentre", "O", "ABC", ()), ("midpoint", "M", "AB", ()))
+    )
+    at = place(seed.constructions, math)
+    if a + b == 90:
+        seed = seed_of(seed.constructions[:2])
+        del at["M"]  # it is O
+    c, s = math.cos(math.radians(turn)), math.sin(math.radians(turn))
+    for flip in (1, -1):
+        turned = {n: (c * x - s * flip * y, s * x + c * flip * y) for n, (x, y) in at.items()}
+        known = deduce(seed.facts, turned, seed.givens)
+        assert known.value(Target("angle", tuple("BCA"))) == {1: 180 - a - b}
+        gamma = 2 * (180 - a - b)
+        if a + b != 90:
+            assert known.value(Target("angle", tuple("AOB"))) == {1: min(gamma, 360 - gamma)}
+        assert known.value(Target("angle", tuple("OCB"))) == {1: abs(90 - a)}
+
+
+def test_points_that_fall_together_are_named():
+    with pytest.raises(InputError, match="B and D fall together"):
+        deduce([], {"A": (0, 0), "B": (5, 1), "C": (1, 9), "D": (5 + 1e-9, 1)}, [])
+    with pytest.raises(InputError, match="A and B fall together"):
+        deduce([], {"A": (0, 0), "B": (0, 0)}, [])
+
+
+def test_givens_that_contradict_each_other_are_named():
+    at = {"A": (0.0, 0.0), "B": (4.0, 0.0), "C": (0.0, 3.0)}
+    with pytest.raises(InconsistentSeed, match=r"AC = 5 .*lengths differ|AC = 5 contradicts"):
+        deduce([], at, [Given("length", ("A", "C"), Fraction(3)), Given("length", ("A", "C"), Fraction(5))])
+
+
+def spoken_seed(rng):
+    """A random chain and its figure."""
+    while True:
+        try:
+            seed = seed_of(draw_chain(rng, rng.randint(1, 5)))
+            return seed, realise(seed, rng)
+        except Rejected:
+            continue
+
+
+def test_a_second_derivation_of_hundreds_of_answers():
+    """Each with the givens it needs and no others; all else is moved, and the figure placed with 40 digits."""
+    rng, used, asked = random.Random(8), set(), 0
+    while asked < 300:
+        seed, coords = spoken_seed(rng)
+        known = deduce(seed.facts, coords, seed.givens)
+        options = candidates(seed, known, ["angle", "length", "ratio"])
+        for target, answer in rng.sample(options, min(4, len(options))):
+            small = pruned(seed, known.solve(target), target)
+            there = {name: coords[name] for name in small.points}
+            problem = Problem(
+                f"p{asked}", small, there, target, answer, "", "", Scene({}), "", (), 0
+            )  # only what the oracle looks at
+            assert oracle(problem) == "", (small, target, answer)
+            used |= {step.op for step in small.constructions}
+            asked += 1
+    assert used == set(OPS)
+
+
+def test_what_is_under_determined_stays_open():
+    """Without one of the givens that it rests on, an answer is not derived."""
+    rng, tried, open_ = random.Random(9), 0, 0
+    while tried < 25:
+        seed, coords = spoken_seed(rng)
+        options = candidates(seed, deduce(seed.facts, coords, seed.givens), ["angle", "length"])
+        if not options:
+            continue
+        target, _ = rng.choice(options)
+        derivation = deduce(seed.facts, coords, seed.givens).solve(target)
+        needed = [item for item in derivation.support if isinstance(item, Given)]
+        if not needed:
+            continue
+        tried += 1
+        fewer = [given for given in seed.givens if given not in needed]
+        open_ += deduce(seed.facts, coords, fewer).solve(target) is None
+    assert open_ >= 20  # some follow in another way
+
+
+def test_facts_about_the_way_round_say_nothing_of_sizes():
+    at = {"A": (0.0, 0.0), "B": (4.0, 0.0), "C": (0.0, 3.0)}
+    assert error(Fact("turn", tuple("ABC")), at) == 0
+    assert error(Fact("turn", tuple("ACB")), at) == 1
+    assert deduce([Fact("turn", tuple("ABC"))], at, []).equations == []

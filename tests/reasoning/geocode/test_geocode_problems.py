@@ -9,18 +9,28 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from assay.errors import InputError
-from assay.evidence.study import Budget
-from assay.reasoning.geocode import Problem, Target, generate, read_dataset, verify, write_dataset
+from assay.reasoning.geocode import (
+    Given,
+    Problem,
+    Rejected,
+    Target,
+    generate,
+    pose,
+    read_dataset,
+    seed_of,
+    verify,
+    write_dataset,
+)
 from assay.reasoning.geocode.checks import GATES
 from assay.reasoning.geocode.constructions import OPS
 from assay.reasoning.geocode.faults import FAULTS
 from assay.reasoning.geocode.figure import Construction
-from assay.reasoning.geocode.study import STUDY, load_faults, own, run_checks, score_faults, score_problems
 from assay.reasoning.geocode.use import app
 from assay.reasoning.geocode.wording import read_problem, read_question, sentence, spoken
 
 SEES = {
     "wrong given": {"coordinate", "deduction"},
+    "slid point": {"coordinate"},
     "false fact": {"coordinate", "semantic"},
     "wrong answer": {"deduction"},
     "changed number": {"semantic"},
@@ -204,23 +214,45 @@ def test_writing_refuses(problems, tmp_path):
             write_dataset(**{"problems": problems, "out": tmp_path / "x", **change})
 
 
-def test_study_arms_answer(problems, tmp_path, monkeypatch):
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
-    write_dataset(problems, tmp_path / "d.jsonl", fmt="jsonl")
-    brought = own({"data": tmp_path / "d.jsonl"})
-    given, hidden = brought.tasks[0].load(0, Budget.SMOKE)
-    assert hidden.count("") == 2
-    whole = score_faults(run_checks(given, 0, Budget.SMOKE), hidden)
-    assert whole["false_alarm"].events == 0
-    assert whole["caught_share"] == 1
-    less = score_faults(STUDY.arm("no-deduction").run(given, 0, Budget.SMOKE), hidden)
-    assert less["wrong_answer"] == 0
-    assert score_faults(STUDY.arm("no-checks").run(given, 0, Budget.SMOKE), hidden)["caught_share"] == 0
-    made = STUDY.arm("template").run(2, 0, Budget.SMOKE)
-    assert score_problems(made, 2)["depth"] <= 3
-    assert score_problems(problems, len(problems))["contradicted"].events == 0
-    with pytest.raises(ValueError, match="list of 3"):
-        score_problems(made, 3)
-    with pytest.raises(InputError, match="data"):
-        own({"model": tmp_path})
-    assert load_faults is not None
+def base(op, out, *param):
+    return Construction(op, tuple(out), (), param)
+
+
+def test_own_seeds_become_problems():
+    seed = seed_of([base("triangle", "ABC", 50, 70, 8), Construction("incentre", ("I",), tuple("ABC"))])
+    problem = pose(seed, Target("angle", tuple("BIC")), name="mine", marked=seed.givens[2:])
+    assert problem.answer.text() == "115°"
+    assert problem.report.ok, problem.report.detail
+    assert "AB = 8" not in problem.text
+    assert "∠ABC = 70°" in problem.text
+    assert any(mark.text == "8" for mark in problem.scene.marks)
+    turned = pose(seed, Target("angle", tuple("BIC")), turn=3)
+    assert turned.answer == problem.answer
+    assert turned.coords != problem.coords
+    # a side that no construction draws is drawn where it is asked for
+    seed = seed_of([base("chord", "OAB", 104, 6), Construction("on_circle", ("C",), ("O", "A"), (60, 0))])
+    assert ("B", "C") in pose(seed, Target("angle", tuple("ACB"))).scene.segments
+    with pytest.raises(InputError, match="does not follow"):
+        pose(seed_of(seed.constructions, []), Target("angle", tuple("ACB")))
+    with pytest.raises(InputError, match="no given of the seed"):
+        pose(seed, Target("angle", tuple("ACB")), marked=[Given("length", ("O", "A"), 7)])
+    with pytest.raises(Rejected, match="parallel"):
+        pose(seed_of([base("rectangle", "ABCD", 4, 6), Construction("meet", ("X",), tuple("ABCD"))]),
+             Target("angle", tuple("ABC")))  # fmt: skip
+
+
+def test_right_angles_and_equal_halves_are_marked():
+    seed = seed_of([
+        base("triangle", "ABC", 50, 70, 8), Construction("foot", ("H",), tuple("CAB")),
+        Construction("midpoint", ("M",), tuple("AC")),
+    ])  # fmt: skip
+    marks = pose(seed, Target("angle", tuple("HCB"))).scene.marks
+    kinds = {mark.kind: mark for mark in marks}
+    assert kinds["right"].points[1] == "H"
+    assert "C" in kinds["right"].points
+    assert set(kinds["equal"].points) == {"A", "M", "C"}
+    assert kinds["unknown"].points[1] == "C"
+
+
+def test_problems_keep_the_least_number_of_constructions(problems):
+    assert all(len(problem.seed.constructions) > 2 for problem in problems)

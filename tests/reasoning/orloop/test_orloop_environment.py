@@ -1,4 +1,6 @@
-"""The environment, its grammar, its rewards, and agents that try to game it."""
+"""The environment, its grammar and its rewards."""
+
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -9,17 +11,19 @@ from hypothesis import strategies as st
 from assay.errors import InputError
 from assay.reasoning.orloop import (
     Action,
+    LinearModel,
     ParseError,
     RepairEnv,
     RewardSpec,
     diagnosis_f1,
     generate,
     parse_action,
-    prompt,
-    reward_func,
-    sft_rows,
 )
+from assay.reasoning.orloop.actions import EDITS
+from assay.reasoning.orloop.environment import RecentStates
+from assay.reasoning.orloop.fixing import unknown
 from assay.reasoning.orloop.hand_rules import RULES, play
+from assay.reasoning.orloop.solving import STATUSES
 
 
 @pytest.fixture(scope="module")
@@ -97,6 +101,22 @@ def test_what_cannot_be_done_costs_and_changes_nothing(instances):
         RepairEnv(instances[0]).step("SUBMIT")
 
 
+def test_numbers_that_no_solver_takes_are_refused(instances):
+    env = RepairEnv(instances[0])
+    env.reset()
+    row, col = env.state.rows[0], env.state.model.col_names[0]
+    for text in (
+        f"SET_RHS {row} 1e16",
+        f"RELAX {row} by 1e300",
+        f"SET_COEF {row} {col} -1e15",
+        f"SET_BOUNDS {col} 1e308 inf",
+    ):
+        before = env.state
+        info = env.step(text)[4]
+        assert "1e+15" in info["error"]
+        assert (env.state, env.n_edits, env.touched, env.edits) == (before, 0, [], ())
+
+
 def test_looking_changes_nothing(instances):
     env = RepairEnv(instances[0])
     env.reset()
@@ -136,105 +156,11 @@ def test_diagnosis_is_scored_against_the_culprits():
     assert diagnosis_f1((), {"a"}) == (0, 0, 0)
 
 
-def honest(env, i):
-    env.reset(options={"instance": i})
-    total, left = 0.0, list(env.instances[i].undo)
-    while left and not env.done:  # what is in conflict first
-        edit = next((e for e in left if e.target in env.state.rows), left[0])
-        left.remove(edit)
-        total += env.step(edit)[1]
-    return total, env.score()
-
-
-def drop_all(env, i):
-    env.reset(options={"instance": i})
-    total = 0.0
-    for name in env.state.model.row_names:
-        if not env.done:
-            total += env.step(Action("DROP", name))[1]
-    return total, env.score()
-
-
-def drop_conflict(env, i):
-    env.reset(options={"instance": i})
-    total = 0.0
-    while not env.done:
-        total += env.step(Action("DROP", env.state.rows[0]) if env.state.rows else Action("SUBMIT"))[1]
-    return total, env.score()
-
-
-def diagnose_all(env, i):
-    env.reset(options={"instance": i})
-    total = env.step(Action("DIAGNOSE", names=(*env.instance.model.row_names, *env.instance.model.col_names)))[1]
-    return total + env.step("SUBMIT")[1], env.score()
-
-
-def diagnose_conflict(env, i):
-    env.reset(options={"instance": i})
-    total = env.step(Action("DIAGNOSE", names=env.state.rows))[1]
-    while not env.done:
-        total += env.step(Action("DROP", env.state.rows[0]) if env.state.rows else Action("SUBMIT"))[1]
-    return total, env.score()
-
-
-def copy_the_question(env, i):
-    env.reset(options={"instance": i})
-    total = 0.0
-    while not env.done:
-        total += env.step("\n".join(message["content"] for message in prompt(env)))[1]
-    return total, env.score()
-
-
-def submit_at_once(env, i):
-    env.reset(options={"instance": i})
-    return env.step("SUBMIT")[1], env.score()
-
-
-@pytest.mark.parametrize(
-    "agent", [drop_all, drop_conflict, diagnose_all, diagnose_conflict, copy_the_question, submit_at_once]
-)
-def test_no_trick_beats_honest_work(instances, agent):
-    env = RepairEnv(instances)
-    fair = [honest(env, i) for i in range(len(instances))]
-    tricks = [agent(env, i) for i in range(len(instances))]
-    for (earned, _), (taken, _) in zip(fair, tricks, strict=True):
-        assert taken <= earned + 1e-9
-    assert np.mean([score.op5 for _, score in fair]) == 1
-    assert np.mean([score.op5 for _, score in tricks]) < 0.6
-    assert np.mean([t for t, _ in tricks]) < np.mean([f for f, _ in fair]) - 20
-
-
-def test_naming_the_whole_conflict_is_full_marks_only_by_the_loose_measure(instances):
-    env = RepairEnv(instances)
-    scores = [diagnose_conflict(env, i)[1] for i in range(len(instances))]
-    assert np.mean([s.da_iis for s in scores]) == 1
-    assert np.mean([s.diag_f1 for s in scores]) < 0.8
-    assert np.mean([s.diag_precision for s in scores]) < 0.6
-
-
 def test_feasibility_is_not_repair(instances):
     env = RepairEnv(instances)
     scores = [play(env, RULES["drop_first"], i, np.random.default_rng(i)) for i in range(len(instances))]
     assert np.mean([s.rr for s in scores]) > 0.9
     assert np.mean([s.op for s in scores]) < 0.6
-
-
-def test_the_reward_of_a_completion(instances):
-    one = instances[0]
-    good = str(one.undo[0])
-    texts = reward_func(None, [good, "no idea"], [one, one])
-    chats = reward_func(
-        None, [[{"role": "assistant", "content": good}], [{"role": "assistant", "content": "no idea"}]], [one, one]
-    )
-    assert texts == chats
-    assert texts[0] > texts[1]
-    assert reward_func(None, ["SUBMIT"], [one], history=[[good]]) == pytest.approx([texts[0]])
-
-
-def test_rows_to_learn_from_end_well(instances):
-    rows = sft_rows(instances[:2])
-    assert all(parse_action(row["messages"][-1]["content"]).kind for row in rows)
-    assert [m["role"] for m in rows[0]["messages"]] == ["system", "user", "assistant"]
 
 
 def test_candidates_and_their_features(instances):
@@ -261,5 +187,81 @@ def test_bad_arguments_are_named(instances, arguments, word):
         RepairEnv(given.pop("instances"), **given)
     with pytest.raises(InputError, match="instance"):
         RepairEnv(instances).reset(options={"instance": 99})
+    with pytest.raises(InputError, match="two models with the id"):
+        RepairEnv([instances[0], replace(instances[1], id=instances[0].id)])
+    RepairEnv([instances[0], instances[0]])  # the same twice is no harm
     with pytest.raises(InputError, match="diagnosis"):
         RewardSpec(diagnosis="vibes")
+
+
+def test_memory_does_not_grow_with_steps(instances):
+    kept = RecentStates(5)
+    env = RepairEnv(instances[0], cache=kept, max_steps=200, auto_submit=False)
+    env.reset()
+    first = env.state
+    for name in list(env.state.model.row_names)[:8]:
+        if not env.done:
+            env.step(f"SET_RHS {name} 1e6")
+            env.step("RESET")
+    assert len(kept) <= 5
+    assert env.state is first  # asked for at each turn, so that it stays
+    assert RepairEnv(instances).cache.most == 64 * len(instances)
+
+
+def test_states_of_different_instances_are_not_mixed_up(instances):
+    shared = {}
+    for turn in (0, 1):
+        for i, one in enumerate(instances):
+            env = RepairEnv(instances, cache=shared)
+            env.reset(options={"instance": i})
+            assert env.state.model.same(one.model), turn
+            assert set(env.state.rows) == set(one.iis_rows) or env.state.status == "infeasible"
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(0, 10**6))
+def test_whatever_is_said_the_views_fit_and_the_rewards_are_bounded(instances, seed):
+    rng = np.random.default_rng(seed)
+    env = RepairEnv(instances, max_steps=6, reward=str(rng.choice(["op", "composite", "outcome"])), seed=seed)
+    env.reset()
+    low, high = env.spec_reward.bounds(6)
+    model, total = env.instance.model, 0.0
+    words = [*model.row_names, *model.col_names, "1e308", "-inf", "0", "-3.5", "integer", "binary", "by", ",", "nobody"]
+    while not env.done:
+        kind = str(rng.choice(["GET_IIS", "CHECK_SLACK", "DIAGNOSE", *EDITS, "RESET"]))
+        text = " ".join([kind, *map(str, rng.choice(words, int(rng.integers(0, 4))))])
+        view, reward, _, _, info = env.step(text)
+        assert env.observation_space.contains(view)
+        assert np.isfinite(reward)
+        assert info["status"] in STATUSES
+        total += reward
+    assert low <= total <= high
+    score = env.score()
+    assert score.rr or not score.op
+    assert 0 <= score.diag_f1 <= 1
+    if score.exact:
+        assert score.op
+
+
+def test_a_long_conflict_leaves_room_for_what_was_done():
+    m = 400
+    A = np.eye(m, m + 1, 1) - np.eye(m, m + 1)
+    last = np.zeros((1, m + 1))
+    last[0, [0, m]] = -1, 1
+    chain = LinearModel.from_arrays(
+        np.vstack([A, last]),
+        [1] * m + [-np.inf],
+        [np.inf] * m + [m - 1],
+        [0] * (m + 1),
+        [9 * m] * (m + 1),
+        [1] * (m + 1),
+    )
+    env = RepairEnv(unknown(chain))
+    env.reset()
+    assert len(env.state.rows) == m + 1
+    view, *_, info = env.step("GET_IIS")
+    assert info["answer"].count(",") == m
+    assert env.observation_space.contains(view)
+    assert len(view["text"]) < 12_000
+    assert "more, which GET_IIS names" in view["text"]
+    assert "So far:\nGET_IIS -> " in view["text"]

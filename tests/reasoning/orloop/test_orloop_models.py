@@ -16,17 +16,21 @@ def small(**changes):
     return LinearModel.from_arrays(**(given | changes))
 
 
+@pytest.fixture(scope="module")
+def made():
+    return [one for milp in (False, True) for one in generate(3, errors="ABD", milp=milp, seed=3)]
+
+
 @pytest.mark.parametrize("suffix", [".mps", ".lp"])
-def test_what_is_written_is_read(tmp_path, suffix):
-    for milp in (False, True):
-        for one in generate(3, errors="ABD", milp=milp, seed=3):
-            path = one.model.write(tmp_path / f"m{suffix}")
-            back = LinearModel.read(path)
-            assert set(back.row_names) == set(one.model.row_names)
-            assert set(back.col_names) == set(one.model.col_names)
-            assert solve(back).status == "infeasible"
-            original = LinearModel.read(one.original.write(tmp_path / f"o{suffix}"))
-            assert solve(original).objective == pytest.approx(one.optimum, rel=1e-6)
+def test_what_is_written_is_read(tmp_path, suffix, made):
+    for one in made:
+        path = one.model.write(tmp_path / f"m{suffix}")
+        back = LinearModel.read(path)
+        assert set(back.row_names) == set(one.model.row_names)
+        assert set(back.col_names) == set(one.model.col_names)
+        assert solve(back).status == "infeasible"
+        original = LinearModel.read(one.original.write(tmp_path / f"o{suffix}"))
+        assert solve(original).objective == pytest.approx(one.optimum, rel=1e-6)
 
 
 def test_mps_keeps_every_number(tmp_path):

@@ -120,3 +120,43 @@ def test_only_a_model_with_an_optimum_can_be_sabotaged():
         sabotage(endless, "A", np.random.default_rng(0))
     with pytest.raises(InputError, match="error must"):
         sabotage(endless, "Q", np.random.default_rng(0))
+
+
+@pytest.mark.parametrize("links", [1, 4])
+def test_a_contradiction_through_definitions(links):
+    base = generate(1, errors="A", domains="production", seed=4)[0].original
+    one = sabotage(base, "D", np.random.default_rng(1), chain=links)
+    plain = sabotage(base, "D", np.random.default_rng(1))
+    (culprit,) = one.culprits
+    assert len(one.iis_rows) >= len(plain.iis_rows) + links
+    assert sum(name.startswith("definition") for name in one.iis_rows) == links
+    assert one.model.shape[1] == base.shape[1] + links
+    assert one.model.A[one.model.row(culprit)].nnz == 1
+    assert solve(one.original).objective == pytest.approx(solve(base).objective)
+    score = undone(one).score()
+    assert score.exact
+    assert score.op5
+    assert score.diag_f1 == 1
+    for wrong in ({"chain": -1}, {"chain": 1.5}, {"chain": True}):
+        with pytest.raises(InputError, match="chain"):
+            sabotage(base, "D", np.random.default_rng(1), **wrong)
+    with pytest.raises(InputError, match="chain"):
+        sabotage(base, "A", np.random.default_rng(1), chain=2)
+
+
+@pytest.mark.parametrize("error", "BCD")
+def test_a_users_model_with_names_of_its_own(error):
+    rng = np.random.default_rng(8)
+    n = 12
+    A = np.vstack([rng.uniform(1, 5, (6, n)).round(1), rng.uniform(1, 5, (6, n)).round(1)])
+    middle = A @ np.full(n, 2.0)
+    lo = np.concatenate([0.9 * middle[:6], np.full(6, -np.inf)])
+    up = np.concatenate([np.full(6, np.inf), 1.1 * middle[6:]])
+    names = [f"need[{i}]" for i in range(6)] + [f"Room {i}" for i in range(6)]
+    own = LinearModel.from_arrays(A, lo, up, [0] * n, [6] * n, rng.uniform(1, 9, n), row_names=names)
+    one = next(s for s in (sabotage(own, error, np.random.default_rng(i)) for i in range(9)) if s is not None)
+    assert one.optimum == pytest.approx(solve(own).objective)
+    assert {name.rsplit("_", 1)[0] for name in one.model.row_names} == {"need", "row"}
+    assert undone(one).score().exact
+    # Less of all meets each need turned round, and more of all each limit: no direction makes this model infeasible.
+    assert sabotage(own, "A", np.random.default_rng(0)) is None

@@ -1,11 +1,15 @@
-"""The study: what arms see, what counts, and a user's own model."""
+"""The study: what arms see, what counts, agents that game it, and a user's own model."""
 
+import math
+
+import numpy as np
 import pytest
 
 from assay.errors import InputError
 from assay.evidence.study import Budget
-from assay.reasoning.orloop import LinearModel, generate, solve
-from assay.reasoning.orloop.study import STUDY, own, score, without_names
+from assay.reasoning.orloop import LinearModel, RepairEnv, generate, prompt, solve
+from assay.reasoning.orloop.naming import SECTIONS, renamed
+from assay.reasoning.orloop.study import STUDY, own, run_diagnose_all, score, score_milp
 
 
 @pytest.fixture(scope="module")
@@ -13,8 +17,14 @@ def hidden():
     return generate(6, errors="ABCDFI", seed=41)
 
 
+@pytest.fixture
+def cache(tmp_path, monkeypatch):
+    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path / "cache"))
+
+
 def test_the_true_undo_is_the_ceiling(hidden):
-    for known in (hidden, [without_names(one) for one in hidden]):
+    for names in ("kinds", "sections", "numbers"):
+        known = [renamed(one, names) for one in hidden]
         metrics = score([list(one.undo) for one in known], known)
         assert metrics["op5"] == metrics["rr5"] == metrics["diag_f1"] == metrics["exact"] == 1
 
@@ -26,31 +36,102 @@ def test_doing_nothing_is_worth_nothing(hidden):
         score([], hidden)
 
 
-def test_names_are_gone(hidden):
+def test_an_echo_of_the_prompt_repairs_nothing(hidden):
+    outputs = []
     for one in hidden:
-        bare = without_names(one)
+        env = RepairEnv(one)
+        env.reset()
+        outputs.append(["\n".join(message["content"] for message in prompt(env))])
+    metrics = score(outputs, hidden)
+    assert metrics["op5"] == metrics["diag_f1"] == 0
+
+
+def test_dropping_everything_is_feasible_and_repairs_nothing(hidden):
+    metrics = score([[f"DROP {name}" for name in one.iis_rows] for one in hidden], hidden)
+    assert metrics["rr5"] > 0.8
+    assert metrics["op5"] <= 0.5
+
+
+def test_naming_everything_has_full_recall_and_is_no_diagnosis(hidden):
+    everything = [[f"DIAGNOSE {', '.join([*one.model.row_names, *one.model.col_names])}", "SUBMIT"] for one in hidden]
+    metrics = score(everything, hidden)
+    assert metrics["diag_recall"] == metrics["da_iis"] == 1
+    assert metrics["diag_f1"] < 0.2
+    assert metrics["op5"] == 0
+
+
+def test_names_tell_less_and_the_models_are_the_same(hidden):
+    for one in hidden:
+        bare, coarse = renamed(one, "numbers"), renamed(one, "sections")
+        assert renamed(one, "kinds") is one
         assert not set(bare.model.row_names) & set(one.model.row_names)
         assert set(bare.model.family) == {"r"}
-        assert solve(bare.original).objective == pytest.approx(one.optimum)
+        assert set(coarse.model.family) <= set(SECTIONS)
+        assert coarse.model.col_names == one.model.col_names
+        for other in (bare, coarse):
+            assert solve(other.original).objective == pytest.approx(one.optimum)
+            assert solve(other.model).status == "infeasible"
+            assert (other.model.A != one.model.A).nnz == 0
 
 
-def test_arms_see_no_culprits(tmp_path, monkeypatch):
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+def test_sections_hold_upper_and_lower_limits_alike():
+    one = generate(1, errors="A", domains=["transport"], seed=3)[0]
+    model = renamed(one, "sections").original
+    for section in ("origin", "place"):
+        mine = [i for i, family in enumerate(model.family) if family == section]
+        assert np.isfinite(model.row_up[mine]).any()
+        assert np.isfinite(model.row_lo[mine]).any()
+
+
+def test_arms_see_no_culprits(cache):
     given, hidden = STUDY.task("lp").load(5, Budget.SMOKE)
     assert len(given.models) == len(hidden) == 9
     assert all(isinstance(model, LinearModel) for model in given.models)
-    arm = STUDY.arm("outlier").run(given, 5, Budget.SMOKE)
-    metrics = STUDY.task("lp").score(arm, hidden)
-    assert metrics["rr5"] > 0.8
-    assert metrics["op5"] > 0.5
+    metrics = {
+        name: STUDY.task("lp").score(STUDY.arm(name).run(given, 5, Budget.SMOKE), hidden)
+        for name in ("outlier", "by_kind", "drop_first")
+    }
+    assert min(one["rr5"] for one in metrics.values()) > 0.6
+    named, also_hidden = STUDY.task("named").load(5, Budget.SMOKE)
+    # Where names tell what a row says, the odd one shows: the same models.
+    seen = STUDY.task("named").score(STUDY.arm("outlier").run(named, 5, Budget.SMOKE), also_hidden)
+    assert seen["op5"] > max(0.8, metrics["outlier"]["op5"])
+    gamed = STUDY.task("lp").score(run_diagnose_all(given, 5, Budget.SMOKE), hidden)
+    assert gamed["da_iis"] == 1
+    assert gamed["rr5"] == metrics["drop_first"]["rr5"]
 
 
-def test_a_users_model(tmp_path, hidden, monkeypatch):
-    monkeypatch.setenv("ASSAY_CACHE", str(tmp_path))
+def test_transfer_compares_with_linear_models_of_the_same_kinds():
+    whole, linear = generate(2, errors="A", milp=True, domains=["transport"], seed=1), generate(2, errors="A", seed=1)
+    known = [*whole, *linear]
+    undo, nothing = [list(one.undo) for one in known], ["SUBMIT"]
+    assert score_milp(undo, known)["transfer"] == pytest.approx(0.2)
+    assert score_milp([nothing, nothing, *undo[2:]], known)["transfer"] == pytest.approx(-0.8)
+    with pytest.raises(ValueError, match="4 models"):
+        score_milp(undo[:2], known)
+
+
+def test_orders_are_asked_without_their_answers(cache):
+    task = STUDY.task("bias")
+    given, hidden = task.load(5, Budget.SMOKE)
+    assert all(math.isnan(decision.optimal) for decision in given.asked)
+    best = task.score([decision.optimal for decision in hidden], hidden)
+    assert best["mean_abs_bias"] == best["bias_outside"] == 0
+    mean = task.score(STUDY.arm("order_mean").run(given, 5, Budget.SMOKE), hidden)
+    assert mean["pull_to_center"] == pytest.approx(1)
+    imitated = task.score(STUDY.arm("imitation").run(given, 5, Budget.SMOKE), hidden)
+    assert imitated["pull_to_center"] == pytest.approx(0.5, abs=0.2)
+    for wrong in ([], [math.nan] * len(hidden), [-1.0] * len(hidden)):
+        with pytest.raises(ValueError, match="order"):
+            task.score(wrong, hidden)
+
+
+def test_a_users_model(tmp_path, hidden, cache):
     path = hidden[0].original.write(tmp_path / "m.mps")
     study = own({"data": path})
     given, known = study.tasks[0].load(3, Budget.SMOKE)
     assert len(given.models) == len(known) > 0
+    assert {arm.name for arm in study.arms} >= {"grpo", "shown", "drop_first", "whole_model", "outlier"}
     with pytest.raises(InputError, match="infeasible"):
         own({"data": hidden[0].model.write(tmp_path / "bad.mps")})
     with pytest.raises(InputError, match="as data"):

@@ -2,13 +2,17 @@
 
 import csv
 import json
+import re
+import struct
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 from typer.testing import CliRunner
 
-from assay.errors import EndpointError, InputError
-from assay.reasoning.orloop import LinearModel, OpenAIAgent, RepairEnv, generate, repair, solve
+from assay.errors import InputError
+from assay.reasoning.orloop import LinearModel, generate, repair, solve
+from assay.reasoning.orloop.environment import row_text
 from assay.reasoning.orloop.files import read_instances, write_instances
 from assay.reasoning.orloop.use import app
 
@@ -86,10 +90,105 @@ def test_bad_files_are_named(tmp_path, one):
         read_instances(tmp_path)
 
 
-def test_an_endpoint_that_is_down(one):
-    agent = OpenAIAgent("http://127.0.0.1:9/v1", "none", max_retries=0, timeout=2)
-    env = RepairEnv(one)
-    env.reset()
-    with pytest.raises(EndpointError):
-        agent.act(env)
-    assert env.score().steps == 0  # what was scored so far is kept
+def test_a_file_as_out_gets_its_report_beside_it(tmp_path, one):
+    path = one.model.write(tmp_path / "m.mps")
+    said = call("repair", path, "--out", tmp_path / "fixed.lp.gz")
+    assert "fixed.report" in said
+    assert solve(LinearModel.read(tmp_path / "fixed.lp.gz")).objective == pytest.approx(one.optimum)
+    report = tmp_path / "fixed.report"
+    text = (report / "report.md").read_text()
+    (edit,) = one.undo
+    assert f"## 1. `{edit}`" in text
+    assert "fixed.lp.gz" in text
+    with (report / "choices.csv").open() as file:
+        tried = {row["edit"]: row for row in csv.DictReader(file)}
+    assert float(tried[str(edit)]["objective"]) == pytest.approx(one.optimum)
+    assert {row["status"] for row in tried.values()} <= {"optimal", "infeasible", "unbounded"}
+    for name in re.findall(r"\]\((\S+\.png)\)", text):
+        width, height = struct.unpack(">II", (report / name).read_bytes()[16:24])
+        assert width > 800
+        assert height > 200
+    assert len(re.findall(r"\.png", text)) == len(list(report.glob("*.png"))) > 0
+    with pytest.raises(InputError, match="exists"):
+        call("repair", path, "--out", tmp_path / "fixed.lp.gz")
+
+
+def test_without_out_the_conflict_is_printed(tmp_path, one):
+    path = one.model.write(tmp_path / "m.mps")
+    said = call("iis", path)
+    assert all(row_text(one.model, name, 30) in said for name in one.iis_rows)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["m.mps"]
+    soft = call("iis", path, "--bounds", "soft")
+    assert "bound" in soft or "rows." in soft
+    hard = call("iis", path, "--hard-rows", one.iis_rows[0])
+    assert f"\n{one.iis_rows[0]}:" not in hard
+    with pytest.raises(InputError, match="hard_rows"):
+        call("iis", path, "--hard-rows", "nobody")
+    with pytest.raises(InputError, match="time_limit"):
+        call("iis", path, "--time-limit", "0")
+
+
+def test_crossing_bounds_are_said_to_be_what_is_wrong(tmp_path):
+    model = LinearModel.from_arrays([[1.0]], [0], [9], [3], [2], [1])
+    done = repair(model)
+    assert (done.status, done.edits) == ("infeasible", ())
+    assert "lower bound of x1, upper bound of x1" in done.why[0]
+    path = model.write(tmp_path / "m.mps")
+    assert "bounds of columns conflict" in call("repair", path, "--out", tmp_path / "f")
+    assert "x1 >= 3" in call("iis", path)
+
+
+def network(customers, rng, wrong):
+    """A transport model of a real size, in which the limit of one customer's dock lost a digit."""
+    suppliers = 30
+    demand = rng.uniform(20, 50, customers).round()
+    lanes = [(i, j) for j in range(customers) for i in rng.choice(suppliers, 6, replace=False)]
+    rows, lo, up, names = [], [], [], []
+    for i in range(suppliers):
+        rows.append([c for c, lane in enumerate(lanes) if lane[0] == i])
+        names.append(f"supply_{i}")
+        lo.append(-np.inf)
+        up.append(round(demand.sum() * 2 / suppliers))
+    for kind in ("demand", "dock"):
+        for j in range(customers):
+            rows.append(range(6 * j, 6 * j + 6))
+            names.append(f"{kind}_{j}")
+            lo.append(demand[j] if kind == "demand" else -np.inf)
+            up.append(np.inf if kind == "demand" else round(1.2 * demand[j] * (0.1 if wrong == j else 1), 2))
+    at = [(r, c) for r, row in enumerate(rows) for c in row]
+    A = sp.csr_matrix((np.ones(len(at)), tuple(zip(*at, strict=True))), shape=(len(rows), len(lanes)))
+    n = len(lanes)
+    cols = [f"ship_{i}_{j}" for i, j in lanes]
+    return LinearModel.from_arrays(
+        A, lo, up, [0] * n, [60] * n, rng.integers(2, 20, n), row_names=names, col_names=cols
+    )
+
+
+def test_a_model_of_thousands_of_rows(tmp_path):
+    good, bad = (network(1000, np.random.default_rng(3), wrong) for wrong in (None, 77))
+    assert bad.shape == (2030, 6000)
+    path = bad.write(tmp_path / "big.mps.gz")
+    call("iis", path, "--out", tmp_path / "c")
+    assert json.loads((tmp_path / "c" / "iis.json").read_text())["rows"] == ["demand_77", "dock_77"]
+    call("repair", path, "--out", tmp_path / "fixed.mps")
+    assert solve(LinearModel.read(tmp_path / "fixed.mps")).objective == pytest.approx(solve(good).objective)
+
+
+def knapsack(n):
+    """Easy to satisfy, and hard to prove the optimum of."""
+    rng = np.random.default_rng(0)
+    A = rng.integers(10_000, 99_999, (4, n)).astype(float)
+    return LinearModel.from_arrays(
+        A, [-np.inf] * 4, A.sum(axis=1) / 2, [0] * n, [1] * n, A.sum(axis=0) + rng.integers(1, 99, n), [True] * n, "max"
+    )
+
+
+def test_a_model_whose_optimum_takes_too_long_is_known_to_be_feasible():
+    model = knapsack(60)
+    solved = solve(model, time_limit=0.3)
+    assert solved.status == "limit"
+    assert solved.x is not None
+    assert (model.A @ solved.x <= model.row_up + 1e-6).all()
+    done = repair(model, time_limit=0.3)
+    assert done.edits == ()
+    assert "feasible, though" in done.why[0]

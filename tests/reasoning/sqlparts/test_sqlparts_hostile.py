@@ -3,6 +3,7 @@
 import hashlib
 import os
 import sqlite3
+import tempfile
 import time
 from pathlib import Path
 
@@ -32,6 +33,18 @@ HOSTILE = {
     "fsdir": ("SELECT name FROM fsdir('/')", "sql"),
     "fts3_tokenizer": ("SELECT fts3_tokenizer('simple')", ("sql", "refused")),
     "sqlite_log": ("SELECT sqlite_log(1, 'x')", ("sql", "refused")),
+    "zipfile": ("SELECT name FROM zipfile('{other}')", "sql"),
+    "csv": ("CREATE VIRTUAL TABLE temp.evil USING csv(filename='/etc/passwd')", "refused"),
+    "statistics of pages": ("SELECT count(*) FROM dbstat", ("sql", "refused")),
+    "statements": ("SELECT sql FROM sqlite_stmt", ("sql", "refused")),
+    "temporary schema": ("SELECT sql FROM sqlite_temp_master", ("sql", "refused")),
+    "another database": ("SELECT a FROM other.t", "sql"),
+    "fts5": ("SELECT * FROM fts5('x')", ("sql", "refused")),
+    "rtree": ("SELECT rtreenode(2, x'00')", ("sql", "refused")),
+    "version": ("SELECT sqlite_source_id()", "refused"),
+    "compile options": ("SELECT sqlite_compileoption_get(1)", "refused"),
+    "set a subtype": ("SELECT fts5_source_id()", ("sql", "refused")),
+    "a series": ("SELECT count(*) FROM generate_series(1, 1000000000000)", ("sql", "refused")),
     "pages": ("SELECT data FROM sqlite_dbpage", ("sql", "refused")),
     # writes
     "insert": ("INSERT INTO t VALUES (9, 'z')", "refused"),
@@ -51,12 +64,23 @@ HOSTILE = {
     "analyze": ("ANALYZE", "refused"),
     "begin": ("BEGIN EXCLUSIVE", "refused"),
     "schema": ("UPDATE sqlite_master SET sql = ''", "refused"),
+    "savepoint": ("SAVEPOINT s", "refused"),
+    "temporary trigger": ("CREATE TEMP TRIGGER e AFTER INSERT ON t BEGIN SELECT load_extension('x'); END", "refused"),
+    "temporary view": ("CREATE TEMP VIEW evil AS SELECT 1", "refused"),
+    "index": ("CREATE INDEX evil ON t (a)", "refused"),
+    "upsert": ("INSERT INTO t VALUES (1, 'z') ON CONFLICT DO UPDATE SET a = 0", "refused"),
+    "delete returning": ("DELETE FROM t RETURNING *", "refused"),
+    "replace behind with": ("WITH x AS (SELECT 1) REPLACE INTO t SELECT 1, 'z' FROM x RETURNING a", "refused"),
     # settings
     "pragma": ("PRAGMA writable_schema = 1", "refused"),
     "pragma query_only": ("PRAGMA query_only = 0", "refused"),
     "pragma heap": ("PRAGMA hard_heap_limit = 0", "refused"),
     "pragma as a table": ("SELECT * FROM pragma_database_list", "refused"),
     "pragma as a table, counted": ("SELECT count(*) FROM pragma_table_info('t')", "refused"),
+    "pragma behind a comment": ("/**/ PRAGMA/**/journal_mode = DELETE", "refused"),
+    "pragma of functions": ("SELECT name FROM pragma_function_list", "refused"),
+    "pragma joined": ("SELECT t.a FROM t, pragma_module_list AS m", "refused"),
+    "explain query plan": ("EXPLAIN QUERY PLAN SELECT a FROM t", "refused"),
     "explain": ("EXPLAIN SELECT 1", "refused"),
     # several statements and disguises
     "two statements": ("SELECT 1; DROP TABLE t", "refused"),
@@ -68,20 +92,42 @@ HOSTILE = {
     "empty": ("", "refused"),
     "semicolons": (";;;", "refused"),
     "null character": ("SELECT 1\0; DROP TABLE t", "refused"),
+    "a byte order mark": ("\ufeffSELECT 1", ("refused", "sql")),
+    "half a character": ("SELECT '\ud800'", "sql"),
+    "a full stop of another script": ("SELECT 1\uff1b DROP TABLE t", "sql"),
+    "nested comments": ("/* /* */ DROP TABLE t */ SELECT 1", "refused"),
+    "a statement in a text": ("SELECT 'x'; DELETE FROM t --'", "refused"),
+    "a statement behind a comment": ("SELECT 1 -- \n; DELETE FROM t", "refused"),
+    "many comments": ("/**/" * 20_000 + "DROP TABLE t", "refused"),
+    "a named placeholder": ("SELECT :a, @b, $c", "limit"),
+    "two answers": ('SELECT 1"\n{"sql": "DROP TABLE t"}', "sql"),
     "a placeholder": ("SELECT ?", "limit"),
-    "a long statement": ("SELECT '" + "x" * 200_000 + "'", ("sql", "limit")),
+    "a long statement": ("SELECT '" + "x" * 200_000 + "'", "limit"),
     "a deep statement": ("SELECT " + "(" * 5000 + "1" + ")" * 5000, ("sql", "limit")),
     "many arms": ("SELECT 1" + " UNION ALL SELECT 1" * 2000, "limit"),
     "many columns": ("SELECT " + ", ".join(["1"] * 3000), "limit"),
+    "deep sub-queries": ("SELECT * FROM (" * 900 + "SELECT 1" + ")" * 900, ("sql", "limit")),
+    "deep functions": ("SELECT " + "abs(" * 900 + "1" + ")" * 900, ("sql", "limit")),
+    "deep conditions": ("SELECT 1 WHERE " + "NOT " * 3000 + "1", ("sql", "limit")),
+    "many arguments": ("SELECT max(" + ", ".join(["1"] * 300) + ")", ("sql", "limit")),
+    "many tables": ("SELECT 1 FROM " + ", ".join(f"t AS t{i}" for i in range(70)), ("sql", "limit")),
     # time
     "no end": (ENDLESS + "SELECT count(*) FROM c", "timeout"),
     "no end, no row": (ENDLESS + "SELECT x FROM c WHERE x < 0", "timeout"),
     "cross join": ("SELECT count(*) FROM " + ", ".join(f"t AS t{i}" for i in range(40)), "timeout"),
+    "no end, many rows": (ENDLESS + "SELECT DISTINCT x % 10 FROM c LIMIT -1 OFFSET 100", "timeout"),
+    "two without end": ("WITH RECURSIVE c(x) AS (SELECT 1 UNION ALL SELECT x FROM c), d(y) AS (SELECT 1 UNION ALL SELECT y FROM d) SELECT count(*) FROM c, d", "timeout"),  # noqa: E501
+    "a window": (ENDLESS + "SELECT sum(x) OVER (ORDER BY x DESC) FROM c", ("limit", "timeout")),
     "one long step": ("SELECT length(replace(printf('%.*c', 900000, 'a'), printf('%.*c', 400000, 'a') || 'b', ''))", "timeout"),  # noqa: E501
     "instr": ("SELECT instr(printf('%.*c', 900000, 'a'), printf('%.*c', 400000, 'a') || 'b')", "timeout"),
     # memory
     "zeroblob": ("SELECT zeroblob(1000000000)", "limit"),
     "randomblob": ("SELECT randomblob(1000000000)", "limit"),
+    "negative zeroblob": (ENDLESS + "SELECT x FROM c WHERE zeroblob(-1 * x) IS NULL", "timeout"),
+    "doubling": ("WITH RECURSIVE c(x) AS (SELECT 'aaaaaaaa' UNION ALL SELECT x || x FROM c) SELECT max(length(x)) FROM c", "limit"),  # noqa: E501
+    "a set without end": ("WITH RECURSIVE c(x) AS (SELECT 1 UNION SELECT x + 1 FROM c) SELECT count(*) FROM c", ("limit", "timeout")),  # noqa: E501
+    "deep json": ("SELECT json('" + "[" * 50_000 + "')", ("sql", "limit")),
+    "texts that grow when sent": (ENDLESS + "SELECT replace(hex(zeroblob(400000)), '0', char(1)) FROM c", ("limit", "timeout")),  # noqa: E501
     "hex": ("SELECT hex(hex(hex(zeroblob(900000))))", "limit"),
     "sorting without end": (ENDLESS + "SELECT x, zeroblob(900000) FROM c ORDER BY x DESC", ("limit", "timeout")),
     "group_concat": (ENDLESS + "SELECT group_concat(x, '') FROM c", ("limit", "timeout")),
@@ -108,6 +154,10 @@ def db(place):
         yield db
 
 
+def left_behind() -> list[Path]:
+    return list(Path(tempfile.gettempdir()).glob("sqlparts-*"))
+
+
 def content(folder: Path) -> dict[str, str]:
     return {p.name: hashlib.sha256(p.read_bytes()).hexdigest() for p in sorted(folder.iterdir())}
 
@@ -127,9 +177,12 @@ def test_a_hostile_statement_ends_as_an_error_and_leaves_every_file_as_it_was(na
     assert db.run("SELECT count(*) FROM t").rows == ((10,),)
 
 
-def test_numberless_formats_give_nothing_large(db):
-    found = db.run("SELECT length(printf('%2000000000d', 1))")
-    assert isinstance(found, SqlError) or found.rows == ((None,),)
+def test_what_could_have_become_large_or_slow_and_does_not(db):
+    wide = db.run("SELECT length(printf('%2000000000d', 1))")
+    assert isinstance(wide, SqlError) or wide.rows == ((None,),)
+    for word, some in (("LIKE", "%"), ("GLOB", "*")):
+        found = db.run(f"SELECT printf('%.*c', 900000, 'a') {word} '{(some + 'a') * 490}{some}b'")
+        assert found.kind == "timeout" if isinstance(found, SqlError) else found.rows == ((0,),)
 
 
 def test_rows_beyond_the_limit_are_left_out_and_it_says_so(db):
@@ -167,7 +220,8 @@ def test_a_wrong_query_is_an_error_of_sql(db):
     assert db.run("SELECT a FROM t WHERE").kind == "sql"
 
 
-def test_a_database_of_tables_and_of_a_connection_is_a_copy():
+def test_a_database_of_tables_and_of_a_connection_is_a_copy(tmp_path, monkeypatch):
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
     connection = sqlite3.connect(":memory:")
     connection.execute("CREATE TABLE t (a)")
     connection.execute("INSERT INTO t VALUES (1)")
@@ -183,8 +237,8 @@ def test_a_database_of_tables_and_of_a_connection_is_a_copy():
         assert not db.schema().has("two words", "d")
         assert 'CREATE TABLE "two words"' in db.schema_text()
         assert "x, y" in db.schema_text("compact")
-        folder = db.path.parent
-    assert not folder.exists()
+        assert db.path is None
+    assert not left_behind()
 
 
 def test_what_another_program_has_not_yet_moved_into_the_file_is_read_too(tmp_path):

@@ -1,5 +1,8 @@
 """Components, completions and rewards: honest work is paid in full, and no way around it is paid better."""
 
+import contextlib
+import sqlite3
+
 import pandas as pd
 import pytest
 
@@ -29,9 +32,14 @@ JUNK = ["SELECT zz FROM qq", "SELECT yy FROM rr WHERE kk = 3", "this is no query
 
 
 @pytest.fixture(scope="module")
-def db():
+def db(tmp_path_factory):
+    path = tmp_path_factory.mktemp("rewards") / "d.sqlite"
     t = pd.DataFrame({"name": list("abcdef"), "a": range(6), "b": [1.0, 2, 3, 4, 5, 6], "g": [1, 1, 2, 2, 3, 3]})
-    with SafeDatabase({"t": t, "u": pd.DataFrame({"a": [0, 0, 0, 1, 1, 5], "b": [1.0] * 6, "z": range(6)})}) as db:
+    u = pd.DataFrame({"a": [0, 0, 0, 1, 1, 5], "b": [1.0] * 6, "z": range(6)})
+    with contextlib.closing(sqlite3.connect(path)) as connection:
+        for name, frame in {"t": t, "u": u}.items():
+            frame.to_sql(name, connection, index=False)
+    with SafeDatabase(path) as db:
         yield db
 
 

@@ -4,6 +4,7 @@ import itertools
 import random
 
 import pytest
+import sqlglot
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -44,6 +45,7 @@ OTHER = [
     ("SELECT a FROM t WHERE a = '1'", "SELECT a FROM t WHERE a = 1"),
     ("SELECT a FROM t EXCEPT SELECT a FROM u", "SELECT a FROM u EXCEPT SELECT a FROM t"),
     ("SELECT a FROM t UNION SELECT a FROM u", "SELECT a FROM t UNION ALL SELECT a FROM u"),
+    ("SELECT a FROM t UNION SELECT a FROM u", "SELECT a FROM u EXCEPT SELECT a FROM t"),
     ("SELECT t.a FROM t LEFT JOIN u ON t.i = u.i", "SELECT t.a FROM t JOIN u ON t.i = u.i"),
     ("SELECT a / 2 FROM t", "SELECT a / 2.0 FROM t"),
     ("SELECT count(a) FROM t", "SELECT count(*) FROM t"),
@@ -168,6 +170,13 @@ def test_queries_that_cannot_be_read_score_zero_and_a_bad_gold_says_where():
     with pytest.raises(SqlParseError, match="line 2") as caught:
         canonical("SELECT a\nFROM t WHERE )")
     assert caught.value.line == 2
+
+
+def test_what_a_model_wrote_is_not_logged_and_others_use_of_the_parser_is(caplog):
+    assert mcs_score("DROP INDEX INTO u", "SELECT a FROM t") == mcs_score("EXPLAIN SELECT 1", "SELECT a FROM t") == 0
+    assert not caplog.records
+    sqlglot.parse("EXPLAIN SELECT 1", read="sqlite")
+    assert caplog.records
 
 
 def test_bad_arguments_are_named():

@@ -10,13 +10,14 @@ from collections.abc import Callable
 import numpy as np
 
 from assay.errors import InputError
+from assay.parts.packages import need
 
 from . import logs
 from .constructions import OPS, place
 from .deduction import deduce
 from .figure import Construction, Coordinates, Given, Rejected, Seed, Target
 from .image import render
-from .layout import overlap, strokes, texts
+from .layout import arc, cut_off, overlap, small_strokes, strokes, texts
 from .measure import distance, error, given_error, measured
 from .problem import Checks, Problem
 from .read import read_code
@@ -25,8 +26,10 @@ from .wording import read_problem, read_question, spoken
 CLOSE = 1e-7
 SIZE = 336
 NEAREST_PIXELS = 12
-LABEL_OFF_LINES = 0.75
+LABEL_OFF_LINES = 0.88
 SEGMENT_DARK = 0.97
+FARTHEST = 0.11
+"""How far from its arc the text of an angle may stand, as a share of the page."""
 
 
 def verify(problem: Problem, *, skip: tuple[str, ...] = ()) -> Checks:
@@ -193,6 +196,7 @@ def _visual(problem: Problem) -> str:
             if distance(scene.points[name], scene.points[other]) * SIZE < NEAREST_PIXELS:
                 return f"{name} and {other} are less than {NEAREST_PIXELS} pixels apart"
     placed, lines = texts(scene), strokes(scene)
+    small = small_strokes(scene)
     for i, text in enumerate(placed):
         box = text.box
         if min(box) < 0 or max(box) > 1:
@@ -202,8 +206,16 @@ def _visual(problem: Problem) -> str:
         spots = np.array(
             [[box[0] + (box[2] - box[0]) * u, box[1] + (box[3] - box[1]) * v] for u in _FIFTHS for v in _FIFTHS]
         )
+        if (_from_lines(spots, small) > 1.0 / SIZE).mean() < LABEL_OFF_LINES:
+            return f"{text.text!r} lies on a mark"
         if (_from_lines(spots, lines) > 1.2 / SIZE).mean() < LABEL_OFF_LINES:
             return f"{text.text!r} lies on lines"
+        if cut_off(scene, text, lines):
+            return f"a line runs between {text.text!r} and its angle"
+        if not isinstance(text.owner, str) and text.owner.kind in ("angle", "unknown"):
+            vertex, radius, _, _ = arc(scene, text.owner)
+            if distance(vertex, text.at) > radius + FARTHEST:
+                return f"{text.text!r} stands too far from its angle"
         if _from_lines(np.array([text.at]), lines)[0] < 1.5 / SIZE:
             return f"a line runs through the middle of {text.text!r}"
     grey = np.asarray(render(scene, SIZE), dtype=float)
@@ -253,7 +265,7 @@ def oracle(problem: Problem, draws: int = 4) -> str:
     str
         What contradicts, or the empty text.
     """
-    import mpmath
+    mpmath = need("mpmath", "a second figure")
 
     rng = random.Random(f"oracle {problem.id}")
     stated = {(given.kind, given.points): given.value for given in problem.seed.givens}

@@ -77,7 +77,9 @@ def row_of(problem: Problem) -> dict[str, Any]:
     }
 
 
-def write_dataset(problems: Sequence[Problem], out: str | Path, *, fmt: str = "hf", size: int = 336) -> Path:
+def write_dataset(
+    problems: Sequence[Problem], out: str | Path, *, fmt: str = "hf", size: int = 336, styles: int | None = None
+) -> Path:
     """Write problems.
 
     Parameters
@@ -91,11 +93,13 @@ def write_dataset(problems: Sequence[Problem], out: str | Path, *, fmt: str = "h
         people. ``jsonl``: one problem a line. ``pdf``: a worksheet with solutions.
     size
         Pixels of the images.
+    styles
+        A seed: each image of ``hf`` is drawn in a style of its own; by default all are black on white.
 
     Raises
     ------
     InputError
-        For no problems, ids that are there twice, an unknown format and a folder that is not empty.
+        For no problems, ids that are there twice, an unknown format, a folder that is not empty and a file that exists.
     """
     if fmt not in FORMATS:
         raise InputError(f"fmt must be one of {', '.join(FORMATS)}, got {fmt!r}")
@@ -108,6 +112,7 @@ def write_dataset(problems: Sequence[Problem], out: str | Path, *, fmt: str = "h
         raise InputError(f"problems: the id {twice!r} is there twice")
     if any(not name.replace("-", "").replace("_", "").isalnum() for name in ids):
         raise InputError("problems: an id may have letters, digits, - and _, since it names files")
+    refuse_taken(out, fmt)
     if fmt == "jsonl":
         with new_file(out) as file:
             file.write_text(
@@ -120,8 +125,9 @@ def write_dataset(problems: Sequence[Problem], out: str | Path, *, fmt: str = "h
         for name in ("train", "svg", "code"):
             (folder / name).mkdir()
         lines = []
-        for problem in problems:
-            render(problem.scene, size).save(folder / "train" / f"{problem.id}.png")
+        for i, problem in enumerate(problems):
+            style = None if styles is None else 1_000_003 * styles + i
+            render(problem.scene, size, seed=style).save(folder / "train" / f"{problem.id}.png")
             (folder / "svg" / f"{problem.id}.svg").write_text(problem.scene.to_svg(), encoding="utf-8")
             (folder / "code" / f"{problem.id}.py").write_text(problem.code, encoding="utf-8")
             lines.append(json.dumps(row_of(problem), ensure_ascii=False) + "\n")
@@ -132,6 +138,16 @@ def write_dataset(problems: Sequence[Problem], out: str | Path, *, fmt: str = "h
         page = README.format(n=len(problems), size=size, rows="\n".join(table))
         (folder / "README.md").write_text(page, encoding="utf-8")
     return Path(out)
+
+
+def refuse_taken(out: str | Path, fmt: str) -> None:
+    """Raise an InputError where something stands at ``out`` that would be lost."""
+    place = Path(out)
+    if fmt == "hf":
+        if place.exists() and (not place.is_dir() or any(place.iterdir())):
+            raise InputError(f"{out} exists and is not empty: give another folder")
+    elif place.exists():
+        raise InputError(f"{out} exists: give another file")
 
 
 def _overview(problems: Sequence[Problem]) -> Any:

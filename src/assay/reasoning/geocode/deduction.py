@@ -25,6 +25,10 @@ Edge = tuple[str, str]
 ONE = Fraction(1)
 ROUNDS = 3
 RESIDUAL = 1e-6
+"""How many degrees a fact may be off in the figure."""
+
+TOGETHER = 1e-7
+"""Points closer than this share of the figure's width count as one."""
 
 
 @dataclass(frozen=True)
@@ -91,11 +95,14 @@ class Deduction:
     angle_space: Reduced = field(default_factory=Reduced)
     length_space: Reduced = field(default_factory=Reduced)
     _memo: dict[Any, Any] = field(default_factory=dict)
+    _directions: dict[Edge, float] = field(default_factory=dict)
 
     def direction(self, e: Edge) -> float:
         """The direction of an edge in degrees, 0 to 180."""
-        (x0, y0), (x1, y1) = self.coords[e[0]], self.coords[e[1]]
-        return math.degrees(math.atan2(y1 - y0, x1 - x0)) % 180
+        if e not in self._directions:
+            (x0, y0), (x1, y1) = self.coords[e[0]], self.coords[e[1]]
+            self._directions[e] = math.degrees(math.atan2(y1 - y0, x1 - x0)) % 180
+        return self._directions[e]
 
     def angle_row(self, a: str, b: str, c: str) -> tuple[Row, int]:
         """∠abc as a combination of directions plus a multiple of 180°, which is read off the figure."""
@@ -213,7 +220,7 @@ def deduce(
     InconsistentSeed
         When a fact or given does not hold in the figure, or contradicts the others.
     InputError
-        For a point that the figure has not, and coordinates that are not finite.
+        For a point that the figure has not, coordinates that are not finite, and points that fall together.
 
     Notes
     -----
@@ -227,6 +234,7 @@ def deduce(
     {1: Fraction(60, 1)}
     """
     known = Deduction(checked_coordinates(coords))
+    _apart(known.coords)
     for fact in (*facts, *givens):
         for name in fact.points:
             if name not in known.coords:
@@ -234,6 +242,9 @@ def deduce(
     for fact in facts:
         for row, base in _angle_equations(fact, known.coords):
             _add_angle(known, row, base, fact)
+    for fact, because in _radii(facts):
+        for row, base in _angle_equations(fact, known.coords):
+            _add_angle(known, row, base, fact, because=because)
     for given in givens:
         if given.kind == "angle":
             row, shift = known.angle_row(*given.points)
@@ -242,6 +253,16 @@ def deduce(
     if lengths:
         _lengths(known, facts, givens)
     return known
+
+
+def _apart(at: Coordinates) -> None:
+    """Refuse points that fall together: the line through them has no direction."""
+    width = max(
+        (abs(v - w) for p, q in itertools.combinations(at.values(), 2) for v, w in zip(p, q, strict=True)), default=0.0
+    )
+    for (a, p), (b, q) in itertools.combinations(at.items(), 2):
+        if distance(p, q) <= TOGETHER * width:
+            raise InputError(f"coords: {a} and {b} fall together, so that the line {a}{b} has no direction")
 
 
 def _closed_lines(known: Deduction) -> None:
@@ -261,7 +282,32 @@ def _closed_lines(known: Deduction) -> None:
             known.equations.append(Equation(row, value, (), say, (need,), before=len(known.equations)))
 
 
-def _add_angle(known: Deduction, row: Row, base: Fraction, fact: Fact | Given, lifted: bool = False) -> None:
+def _radii(facts: Sequence[Fact]) -> list[tuple[Fact, tuple[Fact, ...]]]:
+    """oa = ob and ob = oc give oa = oc: what is missing among the facts, with those that it follows from."""
+    centres: dict[str, dict[str, dict[str, Fact]]] = {}
+    for fact in facts:
+        if fact.kind == "cong":
+            o, a, b = fact.points
+            centres.setdefault(o, {}).setdefault(a, {}).setdefault(b, fact)
+            centres[o].setdefault(b, {}).setdefault(a, fact)
+    found = []
+    for o, links in centres.items():
+        for a in links:
+            ways: dict[str, tuple[Fact, ...]] = {a: ()}
+            queue = [a]
+            for at in queue:  # grows as it goes: the shortest way comes first
+                for b, fact in links[at].items():
+                    if b not in ways:
+                        ways[b] = (*ways[at], fact)
+                        queue.append(b)
+            found += [(Fact("cong", (o, a, b)), way) for b, way in ways.items() if a < b and len(way) > 1]
+    return found
+
+
+def _add_angle(
+    known: Deduction, row: Row, base: Fraction, fact: Fact | Given, lifted: bool = False,
+    because: tuple[Fact, ...] = (),
+) -> None:  # fmt: skip
     row = combined([row], [ONE])
     if not row:
         return
@@ -271,7 +317,7 @@ def _add_angle(known: Deduction, row: Row, base: Fraction, fact: Fact | Given, l
         raise InconsistentSeed(f"{fact.text()} does not hold in the figure: off by {there - float(right):.3g}°")
     if known.angle_space.add(row, {1: right} if right else {}):
         raise InconsistentSeed(f"{fact.text()} contradicts what the others say")
-    known.equations.append(Equation(row, {1: right} if right else {}, (fact,)))
+    known.equations.append(Equation(row, {1: right} if right else {}, because or (fact,)))
 
 
 def _angle_equations(fact: Fact, coords: Coordinates) -> list[tuple[Row, Fraction]]:
@@ -480,9 +526,9 @@ def _triangle_rules(known: Deduction, t: tuple[str, str, str], forms: Any, add: 
                 continue
             value, unknown, from_ = legs[0] + legs[1] + (product if size > 90 else -product), k, (i, j)
         else:
-            unknown = i if legs[i if i < 2 else 0] is None and legs[0] is None else j
-            other = j if unknown == i else i
-            value, from_ = legs[2] - (legs[1] if unknown == i else legs[0]), (k, other)
+            # A right angle, the hypotenuse and one leg are known: the other leg follows.
+            unknown, other, leg = (i, j, legs[1]) if legs[0] is None else (j, i, legs[0])
+            value, from_ = legs[2] - leg, (k, other)
         if value <= 0:
             continue
         name = "Pythagoras" if size == 90 else "law of cosines"

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import random
 import re
 from collections.abc import Callable
 from fractions import Fraction
 
-from .figure import Fact, Seed
+from .constructions import OPS
+from .figure import Construction, Coordinates, Fact, Given, Rejected, Seed
 from .measure import error
-from .problem import Problem
+from .problem import Problem, scene_of
 from .scene import Mark, Scene
 from .wording import problem_text, read_problem
 
@@ -47,6 +49,62 @@ def false_fact(problem: Problem, rng: random.Random) -> Problem:
         names = rng.sample(problem.seed.points, 3)
     facts = (*problem.seed.facts, Fact("cong", tuple(names)))
     return dataclasses.replace(problem, seed=Seed(problem.seed.constructions, problem.seed.givens, facts))
+
+
+def slid_point(problem: Problem, rng: random.Random) -> Problem | None:
+    """A midpoint lies a little beside the middle, as a placement by iteration leaves it that stops too early.
+
+    All that rests on the point follows, in the figure and in the drawing, and directions stay what they should be. A
+    problem without a midpoint gets one upon one of its segments, as a surplus point that text and drawing agree on.
+    """
+    if not any(step.op in ("midpoint", "centroid") for step in problem.seed.constructions):
+        problem = _with_midpoint(problem, rng)
+    steps = problem.seed.constructions
+    at, (m, a, b) = rng.choice([
+        (i, fact.points)
+        for i, step in enumerate(steps)
+        for fact in OPS[step.op].facts(step.out, step.args)
+        if fact.kind == "mid" and fact.points[0] in step.out
+    ])  # fmt: skip
+    share = 0.5 + rng.choice((-1, 1)) * rng.uniform(0.01, 0.05)
+    coords = dict(problem.coords)
+    try:
+        for i, step in enumerate(steps[at:], at):
+            if i > at:
+                made = OPS[step.op].place(math, [coords[name] for name in step.args], step.param)
+                coords |= dict(zip(step.out, made, strict=True))
+            else:
+                (x, y), (u, v) = coords[a], coords[b]
+                coords[m] = (x + share * (u - x), y + share * (v - y))
+    except (Rejected, ZeroDivisionError):
+        return None
+    return _figure(problem, coords)
+
+
+def _with_midpoint(problem: Problem, rng: random.Random) -> Problem:
+    seed = problem.seed
+    a, b = rng.choice(problem.scene.segments)
+    m = next(letter for letter in "ABCDEFGHIJKLMNPQRSTUVWXYZ" if letter not in seed.points)
+    step = Construction("midpoint", (m,), (a, b))
+    facts = (*seed.facts, *OPS["midpoint"].facts(step.out, step.args))
+    steps = (*seed.constructions, step)
+    _, said, marked = read_problem(problem.text)
+    (x, y), (u, v) = problem.coords[a], problem.coords[b]
+    return dataclasses.replace(
+        problem, seed=Seed(steps, seed.givens, facts), text=problem_text(steps, said, marked),
+        coords={**problem.coords, m: ((x + u) / 2, (y + v) / 2)},
+    )  # fmt: skip
+
+
+def _figure(problem: Problem, coords: Coordinates) -> Problem:
+    """The problem with another figure, drawn as the old one is."""
+    drawn = {(m.kind, frozenset(m.points), m.text.removesuffix("°")) for m in problem.scene.marks}
+
+    def marked(given: Given) -> bool:
+        return (given.kind, frozenset(given.points), str(given.value)) in drawn
+
+    scene = scene_of(problem.seed, coords, problem.target, tuple(g for g in problem.seed.givens if marked(g)))
+    return dataclasses.replace(problem, coords=coords, scene=scene, code=scene.to_matplotlib())
 
 
 def wrong_answer(problem: Problem, rng: random.Random) -> Problem:
@@ -103,6 +161,7 @@ def illegible(problem: Problem, rng: random.Random) -> Problem:
 FAULTS: dict[str, Callable[[Problem, random.Random], Problem | None]] = {
     "wrong given": wrong_given,
     "false fact": false_fact,
+    "slid point": slid_point,
     "wrong answer": wrong_answer,
     "changed number": changed_number,
     "lost mark": lost_mark,

@@ -11,7 +11,9 @@ from assay.errors import InputError
 Point = tuple[float, float]
 Coordinates = dict[str, Point]
 
-FACT_POINTS = {"coll": 3, "perp": 4, "para": 4, "cong": 3, "eqlen": 4, "bis": 4, "cyc": 4, "mid": 3, "ratio": 4}
+FACT_POINTS = {
+    "coll": 3, "perp": 4, "para": 4, "cong": 3, "eqlen": 4, "bis": 4, "cyc": 4, "mid": 3, "ratio": 4, "turn": 3,
+}  # fmt: skip
 """How many points each kind of fact names."""
 
 GIVEN_POINTS = {"angle": 3, "length": 2}
@@ -34,7 +36,8 @@ class Fact:
     kind
         ``coll(a,b,c)`` on one line · ``perp(a,b,c,d)`` ab ⊥ cd · ``para(a,b,c,d)`` ab ∥ cd · ``cong(o,a,b)`` oa = ob ·
         ``eqlen(a,b,c,d)`` ab = cd · ``bis(b,a,c,m)`` am halves the angle bac · ``cyc(a,b,c,d)`` on one circle ·
-        ``mid(m,a,b)`` m halves ab · ``ratio(a,b,c,d)`` ab = value · cd.
+        ``mid(m,a,b)`` m halves ab · ``ratio(a,b,c,d)`` ab = value · cd ·
+        ``turn(a,b,c)`` a, b, c run anticlockwise: which way round a drawing lies; nothing follows from it.
     points
         Names, in the order that the kind says.
     value
@@ -71,6 +74,8 @@ class Fact:
                 return f"{p[1]}{p[3]} bisects ∠{p[0]}{p[1]}{p[2]}"
             case "cyc":
                 return f"{p[0]}, {p[1]}, {p[2]} and {p[3]} lie on one circle"
+            case "turn":
+                return f"{p[0]}, {p[1]} and {p[2]} run anticlockwise"
             case "mid":
                 return f"{p[0]} is the midpoint of {p[1]}{p[2]}"
             case _:

@@ -67,7 +67,8 @@ class Answer:
         '5√3'
         """
         if self.kind == "angle":
-            return f"{self.rational}°"
+            short = self.rational.denominator in (1, 2, 4, 5, 8)
+            return f"{float(self.rational):.10g}°" if short else f"{self.rational}°"
         top, bottom = self.rational.numerator, self.rational.denominator
         if self.radicand > 1:
             head = f"{'' if top == 1 else top}√{self.radicand}"
@@ -327,12 +328,17 @@ def reward_func(
     """
     if len(weights) != 3 or min(weights) < 0 or sum(weights) <= 0:
         raise InputError(f"weights must be three numbers, none negative and not all zero, got {weights!r}")
+    if completions is None or isinstance(completions, str):
+        raise InputError(f"completions must be a list of texts or of conversations, got {type(completions).__name__}")
     for name, column in (("answer", answer), ("scene", scene)):
         if column is not None and len(column) != len(completions):
             raise InputError(f"{name} must have a row for each of {len(completions)} completions, got {len(column)}")
     rewards = []
     for i, completion in enumerate(completions):
-        text = completion_text(completion)
+        try:
+            text = completion_text(completion)
+        except InputError as error:
+            raise InputError(f"completions[{i}] {error}") from None
         good = [float(len(boxed(text)) == 1), float(grade(text, answer[i]))]
         parts = weights[:2]
         if scene is not None:

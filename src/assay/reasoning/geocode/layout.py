@@ -7,6 +7,8 @@ import math
 from dataclasses import dataclass
 from functools import lru_cache
 
+import numpy as np
+
 from .figure import Point
 from .measure import distance
 from .scene import Mark, Scene
@@ -48,18 +50,16 @@ def strokes(scene: Scene) -> list[tuple[Point, Point]]:
     return lines
 
 
-def inside(box: tuple[float, float, float, float], line: tuple[Point, Point]) -> float:
-    """The length of a line inside a box."""
-    (x0, y0), (x1, y1) = line
-    low, high = 0.0, 1.0
-    for start, delta, least, most in ((x0, x1 - x0, box[0], box[2]), (y0, y1 - y0, box[1], box[3])):
-        if abs(delta) < 1e-12:
-            if not least <= start <= most:
-                return 0.0
-            continue
-        t0, t1 = sorted(((least - start) / delta, (most - start) / delta))
-        low, high = max(low, t0), min(high, t1)
-    return max(0.0, high - low) * distance(*line)
+def inside(boxes: np.ndarray, lines: np.ndarray) -> np.ndarray:
+    """The length of all lines (k × 2 × 2) inside each box (m × 4)."""
+    if not len(lines):
+        return np.zeros(len(boxes))
+    start, along = lines[:, 0], lines[:, 1] - lines[:, 0]
+    step = np.where(np.abs(along) < 1e-12, 1e-12, along)
+    near, far = (boxes[:, None, :2] - start) / step, (boxes[:, None, 2:] - start) / step
+    low = np.maximum(np.minimum(near, far).max(axis=2), 0.0)
+    high = np.minimum(np.maximum(near, far).min(axis=2), 1.0)
+    return (np.maximum(high - low, 0.0) * np.hypot(along[:, 0], along[:, 1])).sum(axis=1)
 
 
 def arc(scene: Scene, mark: Mark) -> tuple[Point, float, float, float]:
@@ -68,6 +68,64 @@ def arc(scene: Scene, mark: Mark) -> tuple[Point, float, float, float]:
     start, end = math.atan2(a[1] - b[1], a[0] - b[0]), math.atan2(c[1] - b[1], c[0] - b[0])
     turn = (end - start + math.pi) % (2 * math.pi) - math.pi
     return b, min(RADIUS, 0.45 * min(distance(a, b), distance(c, b))), start, turn
+
+
+def ticks(scene: Scene, mark: Mark) -> list[tuple[Point, Point]]:
+    """The short strokes across two equal segments."""
+    strokes, count = [], int(mark.text or 1)
+    for a, b in (mark.points[:2], mark.points[2:]):
+        (x0, y0), (x1, y1) = scene.points[a], scene.points[b]
+        length = math.hypot(x1 - x0, y1 - y0) or 1.0
+        u = ((x1 - x0) / length, (y1 - y0) / length)
+        for k in range(count):
+            along = 0.009 * (k - (count - 1) / 2)
+            x, y = (x0 + x1) / 2 + along * u[0], (y0 + y1) / 2 + along * u[1]
+            strokes.append(((x - 0.014 * u[1], y + 0.014 * u[0]), (x + 0.014 * u[1], y - 0.014 * u[0])))
+    return strokes
+
+
+def strokes_of(scene: Scene, mark: Mark) -> list[tuple[list[float], list[float]]]:
+    """The lines of a mark, as lists of x and y."""
+    if mark.kind in ("angle", "unknown"):
+        (x, y), r, start, turn = arc(scene, mark)
+        steps = [start + turn * i / 12 for i in range(13)]
+        return [([x + r * math.cos(t) for t in steps], [y + r * math.sin(t) for t in steps])]
+    if mark.kind == "right":
+        (x, y), r, start, turn = arc(scene, mark)
+        u, v = (math.cos(start), math.sin(start)), (math.cos(start + turn), math.sin(start + turn))
+        r *= 0.45
+        return [
+            ([x + r * u[0], x + r * (u[0] + v[0]), x + r * v[0]], [y + r * u[1], y + r * (u[1] + v[1]), y + r * v[1]])
+        ]
+    if mark.kind == "equal":
+        return [([p[0] for p in tick], [p[1] for p in tick]) for tick in ticks(scene, mark)]
+    return []
+
+
+def small_strokes(scene: Scene) -> list[tuple[Point, Point]]:
+    """The lines of all marks, piece by piece."""
+    found: list[tuple[Point, Point]] = []
+    for mark in scene.marks:
+        for xs, ys in strokes_of(scene, mark):
+            found += itertools.pairwise(zip(xs, ys, strict=True))
+    return found
+
+
+def cut_off(scene: Scene, text: Text, lines: list[tuple[Point, Point]]) -> bool:
+    """Whether a line runs between an angle's arc and its text, so that the text seems to belong elsewhere."""
+    if isinstance(text.owner, str) or text.owner.kind == "length":
+        return False
+    vertex, radius, _, _ = arc(scene, text.owner)
+    far = distance(vertex, text.at)
+    start = tuple(v + (t - v) * min(0.9, radius / far) for v, t in zip(vertex, text.at, strict=True))
+    return any(_cross(start, text.at, *line) for line in lines)
+
+
+def _cross(a: Point, b: Point, c: Point, d: Point) -> bool:
+    def side(p: Point, q: Point, r: Point) -> float:
+        return (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0])
+
+    return side(a, b, c) * side(a, b, d) < 0 and side(c, d, a) * side(c, d, b) < 0
 
 
 def texts(scene: Scene) -> list[Text]:
@@ -79,20 +137,25 @@ def texts(scene: Scene) -> list[Text]:
 def _texts(code: str) -> tuple[Text, ...]:
     scene = Scene.from_json(code)
     lines: list[tuple[Point, Point]] = strokes(scene)
+    small = small_strokes(scene)
     placed: list[Text] = []
 
-    def cost(text: Text) -> float:
-        box = text.box
-        out = max(0, -box[0]) + max(0, -box[1]) + max(0, box[2] - 1) + max(0, box[3] - 1)
-        hit = sum(overlap(box, other.box) for other in placed) / (CHAR[0] * CHAR[1])
-        dots = sum(
-            box[0] - 0.008 < x < box[2] + 0.008 and box[1] - 0.008 < y < box[3] + 0.008
-            for x, y in scene.points.values()
-        )
-        return sum(inside(box, line) for line in lines) / CHAR[1] + 8 * hit + 50 * out + 4 * dots
+    all_lines = np.array([*lines, *small], dtype=float).reshape(-1, 2, 2)
+    dots = np.array(list(scene.points.values()), dtype=float).reshape(-1, 2)
+
+    def costs_of(options: list[Text]) -> np.ndarray:
+        boxes = np.array([text.box for text in options])
+        out = np.maximum(0, -boxes[:, :2]).sum(axis=1) + np.maximum(0, boxes[:, 2:] - 1).sum(axis=1)
+        hit = np.zeros(len(options))
+        if placed:
+            others = np.array([text.box for text in placed])
+            shared = np.minimum(boxes[:, None, 2:], others[:, 2:]) - np.maximum(boxes[:, None, :2], others[:, :2])
+            hit = np.maximum(shared, 0).prod(axis=2).sum(axis=1) / (CHAR[0] * CHAR[1])
+        upon = ((dots > boxes[:, None, :2] - 0.008) & (dots < boxes[:, None, 2:] + 0.008)).all(axis=2).sum(axis=1)
+        return inside(boxes, all_lines) / CHAR[1] + 8 * hit + 50 * out + 4 * upon
 
     for mark in scene.marks:
-        if not mark.text:
+        if not mark.text or mark.kind == "equal":
             continue
         options = []
         if mark.kind == "length":
@@ -111,14 +174,15 @@ def _texts(code: str) -> tuple[Text, ...]:
                     t = start + share * turn
                     r = radius + more
                     options.append(Text(mark.text, (vertex[0] + r * math.cos(t), vertex[1] + r * math.sin(t)), mark))
-        costs = [cost(text) + 0.02 * i for i, text in enumerate(options)]
-        placed.append(options[costs.index(min(costs))])
+        costs = costs_of(options) + 0.02 * np.arange(len(options))
+        costs += [5.0 * cut_off(scene, text, lines) for text in options]
+        placed.append(options[int(costs.argmin())])
     for name, (x, y) in scene.points.items():
         options = [
             Text(name, (x + r * math.cos(k * math.pi / 8), y + r * math.sin(k * math.pi / 8)), name)
             for r in (0.036, 0.048, 0.062)
             for k in range(16)
         ]
-        costs = [cost(text) + 0.01 * (i // 16) for i, text in enumerate(options)]
-        placed.append(options[costs.index(min(costs))])
+        costs = costs_of(options) + 0.01 * (np.arange(len(options)) // 16)
+        placed.append(options[int(costs.argmin())])
     return tuple(placed)

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from assay.parts.packages import need
+
 Row = dict[Any, Fraction]
 """Coefficients by unknown; what is not there is zero."""
 
@@ -19,6 +21,18 @@ def combined(rows: Sequence[Mapping[Any, Fraction]], weights: Sequence[Fraction]
         for key, value in row.items():
             total[key] = total.get(key, Fraction(0)) + weight * value
     return {key: value for key, value in total.items() if value}
+
+
+def _slim(value: Any) -> Any:
+    """Whole numbers as int: they are most, and many times as fast as fractions."""
+    return value.numerator if value.denominator == 1 else value
+
+
+def _minus(row: Mapping[Any, Any], other: Mapping[Any, Any], weight: Any) -> dict[Any, Any]:
+    total = dict(row)
+    for key, value in other.items():
+        total[key] = total.get(key, 0) - weight * value
+    return {key: _slim(value) for key, value in total.items() if value}
 
 
 class Reduced:
@@ -33,35 +47,35 @@ class Reduced:
 
     def reduce(self, row: Mapping[Any, Fraction]) -> tuple[Row, Row]:
         """What is left of a row, and the right-hand side of what was taken away."""
-        left: Row = dict(row)
-        right: Row = {}
+        left, right = self._reduced(row)
+        return {k: Fraction(c) for k, c in left.items()}, {k: Fraction(c) for k, c in right.items()}
+
+    def _reduced(self, row: Mapping[Any, Any]) -> tuple[dict[Any, Any], dict[Any, Any]]:
+        left = {k: _slim(c) for k, c in row.items()}
+        right: dict[Any, Any] = {}
         # Pivot rows hold no other pivot, so that one pass is enough.
         for key in [key for key in row if key in self.pivots]:
             weight = left[key]
             coefficients, value = self.pivots[key]
             for k, c in coefficients.items():
-                left[k] = left.get(k, Fraction(0)) - weight * c
+                left[k] = left.get(k, 0) - weight * c
             for k, c in value.items():
-                right[k] = right.get(k, Fraction(0)) + weight * c
-        return {k: c for k, c in left.items() if c}, {k: c for k, c in right.items() if c}
+                right[k] = right.get(k, 0) + weight * c
+        return {k: _slim(c) for k, c in left.items() if c}, {k: _slim(c) for k, c in right.items() if c}
 
     def add(self, row: Mapping[Any, Fraction], value: Mapping[Any, Fraction]) -> Row | None:
         """Take a row in; None where it is new or true already, else by how much its right-hand side contradicts."""
-        left, right = self.reduce(row)
-        rest = combined([value, right], [Fraction(1), Fraction(-1)])
+        left, right = self._reduced(row)
+        rest = _minus({k: _slim(c) for k, c in value.items()}, right, 1)
         if not left:
-            return rest or None
+            return {k: Fraction(c) for k, c in rest.items()} or None
         pivot = min(left, key=str)
-        scale = 1 / left[pivot]
-        new = ({k: c * scale for k, c in left.items()}, {k: c * scale for k, c in rest.items()})
+        scale = _slim(Fraction(1) / left[pivot])
+        new = ({k: _slim(c * scale) for k, c in left.items()}, {k: _slim(c * scale) for k, c in rest.items()})
         for other in list(self.users.get(pivot, ())):
             coefficients, old = self.pivots[other]
             weight = coefficients[pivot]
-            self._put(
-                other,
-                combined([coefficients, new[0]], [Fraction(1), -weight]),
-                combined([old, new[1]], [Fraction(1), -weight]),
-            )
+            self._put(other, _minus(coefficients, new[0], weight), _minus(old, new[1], weight))
         self._put(pivot, *new)
         return None
 
@@ -79,27 +93,50 @@ def sparsest(rows: Sequence[Mapping[Any, Fraction]], target: Mapping[Any, Fracti
 
     A linear programme finds which rows are needed; the weights are then solved over fractions and checked.
     """
-    from scipy.optimize import linprog
-    from scipy.sparse import csr_array
-
-    keys = {key: i for i, key in enumerate(dict.fromkeys(k for row in (*rows, target) for k in row))}
-    entries = [(keys[k], j, float(c)) for j, row in enumerate(rows) for k, c in row.items()]
-    if not entries:
+    if not rows:
         return None
-    i, j, c = (np.array(part) for part in zip(*entries, strict=True))
-    matrix = csr_array((c, (i, j)), shape=(len(keys), len(rows)))
+    keys = {key: i for i, key in enumerate(dict.fromkeys(k for row in (*rows, target) for k in row))}
+    # Each row once forwards and once backwards: both weights at least 0, their sum least.
+    starts, places, values = [0], [], []
+    for sign in (1.0, -1.0):
+        for row in rows:
+            places += [keys[k] for k in row]
+            values += [sign * float(c) for c in row.values()]
+            starts.append(len(places))
     wanted = np.zeros(len(keys))
     for k, value in target.items():
         wanted[keys[k]] = float(value)
     n = len(rows)
-    from scipy.sparse import hstack
-
-    found = linprog(np.ones(2 * n), A_eq=hstack([matrix, -matrix]), b_eq=wanted, bounds=(0, None), method="highs")
-    if found.status != 0:
+    x = _cheapest(starts, places, values, wanted)
+    if x is None:
         return None
-    weights = found.x[:n] - found.x[n:]
+    weights = x[:n] - x[n:]
     chosen = [int(k) for k in np.flatnonzero(np.abs(weights) > 1e-7)]
     return exact_weights(rows, target, chosen)
+
+
+def _cheapest(starts: list[int], places: list[int], values: list[float], wanted: np.ndarray) -> np.ndarray | None:
+    """The x ≥ 0 of least sum with A x = wanted; A by columns."""
+    highspy = need("highspy", "the shortest derivation")
+    columns = len(starts) - 1
+    model = highspy.HighsLp()
+    model.num_col_, model.num_row_ = columns, len(wanted)
+    model.col_cost_, model.col_lower_ = np.ones(columns), np.zeros(columns)
+    model.col_upper_ = np.full(columns, highspy.kHighsInf)
+    model.row_lower_ = model.row_upper_ = wanted
+    model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
+    model.a_matrix_.start_, model.a_matrix_.index_ = np.array(starts), np.array(places)
+    model.a_matrix_.value_ = np.array(values)
+    solver = need("highspy._core", "the shortest derivation")._Highs()  # highspy.Highs prints a banner
+    for option, value in (("output_flag", False), ("parallel", "off"), ("threads", 1), ("presolve", "off")):
+        solver.setOptionValue(option, value)
+    solver.passModel(model)
+    if solver.run() == highspy.HighsStatus.kError and solver.getModelStatus() == highspy.HighsModelStatus.kNotset:
+        solver.setOptionValue("threads", 0)  # other code has made a larger pool of threads: take that one
+        solver.run()
+    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+        return None
+    return np.array(solver.getSolution().col_value)
 
 
 def exact_weights(

@@ -144,7 +144,7 @@ def candidates(seed: Seed, known: Deduction, kinds: Sequence[str]) -> list[tuple
         answer = None if value is None else answer_of(target.kind, value)
         if (
             answer is None
-            or answer.rational.denominator > 30
+            or answer.rational.denominator > (4 if target.kind == "angle" else 30)
             or answer.radicand > 500
             or answer.rational.numerator > 500
         ):
@@ -170,30 +170,43 @@ def pruned(seed: Seed, derivation: Derivation, target: Target) -> Seed:
     return seed_of(keep[::-1], [given for given in seed.givens if given in support])
 
 
+def surplus(seed: Seed, target: Target, answer: Answer, rng: random.Random) -> list[Given]:
+    """Up to two true numbers that the answer does not need and that do not give it away."""
+    key = (target.kind, frozenset((target.points[0], target.points[-1])), target.points[1])
+    others = [
+        given
+        for given in seed_of(seed.constructions).givens
+        if given not in seed.givens
+        and (given.kind, frozenset((given.points[0], given.points[-1])), given.points[1]) != key
+        and not (answer.radicand == 1 and given.value == answer.rational)
+    ]
+    return rng.sample(others, min(2, len(others)))
+
+
 def generate_one(
     name: str, rng: random.Random, steps: tuple[int, int], min_depth: int, kinds: Sequence[str], visual_only: float,
-    skip: tuple[str, ...] = (), max_depth: int | None = None,
+    skip: tuple[str, ...] = (), max_depth: int | None = None, distractors: bool = False,
 ) -> Problem | str:  # fmt: skip
     """One draw: a problem, or why this draw is none."""
+    kind = rng.choice(list(kinds))
     try:
         seed = seed_of(draw_chain(rng, rng.randint(*steps)))
         coords = realise(seed)
-        known = deduce(seed.facts, coords, seed.givens, lengths=set(kinds) != {"angle"})
+        known = deduce(seed.facts, coords, seed.givens, lengths=kind != "angle")
     except Rejected as reason:
         return f"draw: {reason}"
-    kind = rng.choice(list(kinds))
     options = candidates(seed, known, [kind])
     found = []
     for target, answer in rng.sample(options, min(8, len(options))):
         derivation = known.solve(target)
-        if derivation and derivation.depth >= min_depth and derivation.depth <= (max_depth or 1000):
-            found.append((target, answer, derivation))
+        if derivation and min_depth <= derivation.depth <= (max_depth or 1000):
+            small = pruned(seed, derivation, target)
+            if len(small.constructions) > steps[0]:
+                found.append((target, answer, derivation.depth, small))
     if not found:
         return "depth: nothing to ask is deep enough"
-    weights = [2.0**derivation.depth for _, _, derivation in found]
-    target, answer, derivation = rng.choices(found, weights)[0]
+    target, answer, _, seed = rng.choices(found, [2.0**depth for _, _, depth, _ in found])[0]
     try:
-        seed = pruned(seed, derivation, target)
         coords = realise(seed, rng)
         known = deduce(seed.facts, coords, seed.givens)
         final = known.solve(target)
@@ -202,23 +215,78 @@ def generate_one(
         return f"draw: {reason}"
     if final is None or not min_depth <= final.depth <= (max_depth or 1000):
         return "depth: not deep enough once what is not needed is gone"
-    stated = {given for item in final.support if isinstance(item, Given) for given in (item,)}
-    seed = dataclasses.replace(seed, givens=tuple(given for given in seed.givens if given in stated))
-    marked = (
-        tuple(g for g in seed.givens if _markable(g, seed, coords) and rng.random() < 0.7)
-        if rng.random() < visual_only
-        else ()
-    )
-    said = [given for given in seed.givens if given not in marked]
-    scene = scene_of(seed, coords, target, marked)
-    problem = Problem(
-        name, seed, coords, target, answer, problem_text(seed.constructions, said, bool(marked)), question(target),
-        scene, scene.to_matplotlib(), solution_of(final, seed, target, answer), final.depth,
-    )  # fmt: skip
+    stated = [given for given in seed.givens if given in final.support]
+    if distractors:
+        stated += surplus(seed, target, answer, rng)
+    seed = dataclasses.replace(seed, givens=tuple(stated))
+    marked: tuple[Given, ...] = ()
+    if rng.random() < visual_only:
+        marked = tuple(given for given in seed.givens if _markable(given, seed, coords))
+        if not marked:
+            return "visual: nothing can be marked"
+        sure = rng.choice(marked)
+        marked = tuple(given for given in marked if given == sure or rng.random() < 0.7)
+    problem = _assembled(name, seed, coords, target, answer, final, marked)
     checks = verify(problem, skip=skip)
     if not checks.ok:
         return "; ".join(f"{gate}: {why}" for gate, why in checks.detail.items())
     return dataclasses.replace(problem, report=checks)
+
+
+def _assembled(
+    name: str, seed: Seed, coords: Coordinates, target: Target, answer: Answer, final: Derivation,
+    marked: tuple[Given, ...],
+) -> Problem:  # fmt: skip
+    said = [given for given in seed.givens if given not in marked]
+    scene = scene_of(seed, coords, target, marked)
+    return Problem(
+        name, seed, coords, target, answer, problem_text(seed.constructions, said, bool(marked)), question(target),
+        scene, scene.to_matplotlib(), solution_of(final, seed, target, answer), final.depth,
+    )  # fmt: skip
+
+
+def pose(
+    seed: Seed, target: Target, *, name: str = "own", marked: Sequence[Given] = (), turn: int | None = None
+) -> Problem:
+    """Make a problem of one's own seed: its words, drawing, answer and solution, with the report of the checks.
+
+    Parameters
+    ----------
+    seed
+        Constructions and givens, as of :func:`~assay.reasoning.geocode.seed_of`.
+    target
+        What is asked.
+    name
+        The problem's id.
+    marked
+        Givens that stand in the drawing in place of the text.
+    turn
+        A seed: the figure is turned and perhaps mirrored at random. By default its first side lies level.
+
+    Returns
+    -------
+    Problem
+        ``report`` says which checks it passes; a drawing may come out too crowded to be legible.
+
+    Raises
+    ------
+    Rejected
+        For a figure that is impossible or has points that nearly fall together.
+    InputError
+        For a target that does not follow from the givens, and marks that are no givens of the seed.
+    """
+    strange = next((given for given in marked if given not in seed.givens), None)
+    if strange is not None:
+        raise InputError(f"marked: {strange.text()} is no given of the seed")
+    coords = realise(seed, None if turn is None else random.Random(f"turn {turn}"))
+    final = deduce(seed.facts, coords, seed.givens).solve(target)
+    if final is None:
+        raise InputError(f"target: {target.text()} does not follow from what is given")
+    answer = answer_of(target.kind, final.value)
+    if answer is None:
+        raise InputError(f"target: {target.text()} is no rational number times a square root")
+    problem = _assembled(name, seed, coords, target, answer, final, tuple(marked))
+    return dataclasses.replace(problem, report=verify(problem))
 
 
 def _markable(given: Given, seed: Seed, coords: Coordinates) -> bool:
@@ -248,6 +316,7 @@ def generate(
     min_depth: int = 4,
     targets: Sequence[str] = KINDS,
     visual_only: float = 0.5,
+    distractors: bool = False,
     seed: int = 0,
     workers: int = 1,
 ) -> list[Problem]:
@@ -258,13 +327,16 @@ def generate(
     n
         How many.
     steps
-        Least and largest number of constructions upon the base figure; those that a problem does not need are dropped.
+        Least and largest number of constructions upon the base figure. Those that an answer does not need are dropped,
+        and at least the least number stays.
     min_depth
         Least number of facts and givens that the answer rests on.
     targets
         What may be asked: ``angle``, ``length``, ``ratio``.
     visual_only
         Share of problems in which some givens stand in the drawing alone.
+    distractors
+        Whether problems state up to two further numbers that the answer does not need.
     seed
         The same seed gives the same problems, whatever ``workers`` is.
     workers
@@ -304,7 +376,9 @@ def generate(
         raise InputError(f"targets must be a list with some of {', '.join(KINDS)}, got {targets!r}")
     if not isinstance(visual_only, int | float) or not 0 <= visual_only <= 1:
         raise InputError(f"visual_only must be a share between 0 and 1, got {visual_only!r}")
-    options = ((low, high), min_depth, tuple(k for k in KINDS if k in targets), float(visual_only))
+    if not isinstance(distractors, bool):
+        raise InputError(f"distractors must be True or False, got {distractors!r}")
+    options = ((low, high), min_depth, tuple(k for k in KINDS if k in targets), float(visual_only), distractors)
     jobs = [(seed, i, options) for i in range(n)]
     if workers == 1:
         return [_make(*job) for job in jobs]
@@ -313,11 +387,14 @@ def generate(
     return list(Parallel(n_jobs=workers)(delayed(_make)(*job) for job in jobs))
 
 
-def _make(seed: int, i: int, options: tuple[tuple[int, int], int, tuple[str, ...], float]) -> Problem:
+def _make(seed: int, i: int, options: tuple[tuple[int, int], int, tuple[str, ...], float, bool]) -> Problem:
     rng = random.Random(f"geocode {seed} {i}")
+    steps, min_depth, kinds, visual_only, distractors = options
+    # Decided once: draws with marks are refused more often, and the share shall hold among those kept.
+    visual = float(rng.random() < visual_only)
     reason = ""
     for _ in range(TRIES):
-        made = generate_one(f"g{seed}-{i:05d}", rng, *options)
+        made = generate_one(f"g{seed}-{i:05d}", rng, steps, min_depth, kinds, visual, distractors=distractors)
         if isinstance(made, Problem):
             return made
         reason = made
@@ -332,4 +409,4 @@ def _whole(name: str, value: object, least: int, most: int) -> int:
     return value
 
 
-__all__ = ["GATES", "candidates", "draw_chain", "generate", "generate_one", "pruned", "realise"]
+__all__ = ["GATES", "candidates", "draw_chain", "generate", "generate_one", "pose", "pruned", "realise", "surplus"]

@@ -61,6 +61,8 @@ def error(fact: Fact, at: Mapping[str, Point]) -> float:
         case "cyc":
             rows = np.array([[x * x + y * y, x, y, 1.0] for x, y in np.array(p) - np.mean(p, axis=0)])
             return float(abs(np.linalg.det(rows / np.abs(rows).max(axis=0))))
+        case "turn":
+            return 0.0 if (p[1][0] - p[0][0]) * (p[2][1] - p[0][1]) > (p[1][1] - p[0][1]) * (p[2][0] - p[0][0]) else 1.0
         case "mid":
             x, y = (p[1][0] + p[2][0]) / 2, (p[1][1] + p[2][1]) / 2
             return distance(p[0], (x, y)) / distance(p[1], p[2])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -158,6 +159,57 @@ def visible(seed: Seed) -> set[tuple[str, str]]:
     return shown
 
 
+def right_marks(seed: Seed, coords: Coordinates) -> list[Mark]:
+    """A square where two perpendicular lines meet at a named point, also at a foot within a side."""
+    lines = [set(fact.points) for fact in seed.facts if fact.kind in ("coll", "mid")]
+    marks = []
+    for fact in seed.facts:
+        if fact.kind != "perp":
+            continue
+        one, two = fact.points[:2], fact.points[2:]
+        shared = set(one) & set(two)
+        if len(shared) == 1:
+            (vertex,) = shared
+            marks.append(Mark("right", (*(set(one) - shared), vertex, *(set(two) - shared))))
+            continue
+        for vertex in one:
+            if {vertex, *two} in lines:
+                far = max(two, key=lambda name, vertex=vertex: (math.dist(coords[vertex], coords[name]), name))
+                marks.append(Mark("right", (*(set(one) - {vertex}), vertex, far)))
+                break
+    return marks
+
+
+def equal_marks(seed: Seed) -> list[Mark]:
+    """Ticks on the halves of a segment and on the equal sides of a base figure, up to three kinds."""
+    shown, pairs = visible(seed), []
+    for fact in seed.facts:
+        p = fact.points
+        if fact.kind == "mid" and edge(p[1], p[2]) in shown:
+            pairs.append(((p[0], p[1]), (p[0], p[2])))
+    base = seed.constructions[0]
+    if base.op in ("isosceles", "equilateral"):
+        a, b, c = base.out
+        split = {name for step in seed.constructions[1:] for name in step.out}
+        # A point upon a side would leave open which part the tick stands on.
+        on_side = any(f.kind in ("coll", "mid") and split & set(f.points) and len({a, b, c} & set(f.points)) > 1
+                      for f in seed.facts)  # fmt: skip
+        if not on_side:
+            pairs.append(((a, b), (a, c)))
+            if base.op == "equilateral":
+                pairs.append(((a, b), (b, c)))
+    counts: dict[frozenset[str], int] = {}
+    marks = []
+    for p, q in pairs:
+        keys = frozenset(p), frozenset(q)
+        count = next((counts[key] for key in keys if key in counts), max(counts.values(), default=0) + 1)
+        if count > 3:
+            break
+        counts |= dict.fromkeys(keys, count)
+        marks.append(Mark("equal", (*p, *q), str(count)))
+    return marks
+
+
 def scene_of(seed: Seed, coords: Coordinates, target: Target, marked: tuple[Given, ...]) -> Scene:
     """The drawing of a figure, with the givens that are marked in it, right angles, and x at an angle asked for."""
     circles = circles_of(seed)
@@ -177,19 +229,15 @@ def scene_of(seed: Seed, coords: Coordinates, target: Target, marked: tuple[Give
         Mark(given.kind, given.points, f"{given.value}°" if given.kind == "angle" else str(given.value))
         for given in marked
     ]
-    for fact in seed.facts:
-        if fact.kind == "perp":
-            p = fact.points
-            shared = set(p[:2]) & set(p[2:])
-            if len(shared) == 1:
-                (vertex,) = shared
-                a, c = (next(n for n in pair if n != vertex) for pair in (p[:2], p[2:]))
-                marks.append(Mark("right", (a, vertex, c)))
+    marks += right_marks(seed, coords)
+    marks += equal_marks(seed)
     if target.kind == "angle":
         marks.append(Mark("unknown", target.points, "x"))
     shown = visible(seed)
-    if target.kind != "angle":
-        shown |= {edge(*target.points[i : i + 2]) for i in range(0, len(target.points), 2)}
+    # What is asked and what is marked has its lines, also where no construction draws them.
+    for thing in (target, *marked):
+        p = thing.points
+        shown |= {edge(*p[:2]), edge(*p[1:])} if thing.kind == "angle" else {edge(*p[:2]), edge(*p[-2:])}
     return Scene(points, tuple(shown), tuple(drawn), tuple(marks), seed.facts)
 
 

@@ -88,6 +88,8 @@ class _Drawing:
         elif kind == "segment" and len(names) == 2 and len(at) == 2:
             self._named_ends(names, at)
             self.segments.append((names[0], names[1]))
+        elif kind == "equal" and len(names) == MARKS[kind] + 1:
+            self.marks[kind, names[:-1]] = names[-1]  # how many ticks
         elif kind in MARKS:
             self.marks.setdefault((kind, names), "")
         elif kind:

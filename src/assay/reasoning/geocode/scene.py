@@ -14,7 +14,8 @@ from assay.errors import InputError
 from .figure import Fact, Point
 
 MARKS = {"angle": 3, "right": 3, "length": 2, "equal": 4, "unknown": 3}
-"""How many points each kind of mark names; ``equal`` ticks two segments, ``unknown`` writes x in an angle."""
+"""How many points each kind of mark names; ``unknown`` writes x in an angle, ``equal`` ticks two segments as
+often as its text says."""
 
 MOST = 64
 """More points, segments, circles or marks than this are refused."""
@@ -77,6 +78,8 @@ class Scene:
                 raise ParseError(f"marks[{i}].kind must be one of {', '.join(MARKS)}, got {mark.kind!r}")
             if not isinstance(mark.text, str) or len(mark.text) > 12:
                 raise ParseError(f"marks[{i}].text must be a text of at most 12 characters, got {mark.text!r}")
+            if mark.kind == "equal" and mark.text not in ("", "1", "2", "3"):
+                raise ParseError(f"marks[{i}].text must be '', '1', '2' or '3' ticks, got {mark.text!r}")
             names = _names(f"marks[{i}].points", mark.points, MARKS[mark.kind], points)
             marks.add(Mark(mark.kind, _ordered(mark.kind, names), mark.text))
         for what, things in (("points", points), ("segments", segments), ("circles", circles), ("marks", marks)):

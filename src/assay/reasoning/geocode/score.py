@@ -13,7 +13,7 @@ from scipy.optimize import linear_sum_assignment
 from assay.errors import InputError
 
 from .figure import Fact
-from .measure import angle, distance
+from .measure import angle, distance, error
 from .read import read_code
 from .scene import Mark, ParseError, Scene, _ordered
 
@@ -90,8 +90,9 @@ def score_code(pred: Scene | str, gold: Scene, *, tol: float = 0.03, facts: Sequ
     segment = _f1(len(theirs & set(gold.segments)), len(pred.segments), len(gold.segments))
     circle = _circles(pred, gold, reach)
     marks = {_renamed(mark, to_gold) for mark in pred.marks}
-    union = len(pred.marks) + len(gold.marks) - len(marks & set(gold.marks))
-    annotation = len(marks & set(gold.marks)) / union if union else None
+    right = len(marks & {_bare(mark) for mark in gold.marks})
+    union = len(pred.marks) + len(gold.marks) - right
+    annotation = right / union if union else None
     known = tuple(gold.facts if facts is None else facts)
     back = {name: pred.points[mine] for mine, name in to_gold.items()}
     fidelity = sum(_holds(fact, back) for fact in known) / len(known) if known else None
@@ -127,7 +128,12 @@ def _circles(pred: Scene, gold: Scene, reach: float) -> float | None:
 def _renamed(mark: Mark, names: dict[str, str]) -> Mark | None:
     if not all(name in names for name in mark.points):
         return None
-    return dataclasses.replace(mark, points=_ordered(mark.kind, tuple(names[name] for name in mark.points)))
+    return _bare(dataclasses.replace(mark, points=_ordered(mark.kind, tuple(names[name] for name in mark.points))))
+
+
+def _bare(mark: Mark) -> Mark:
+    """How many ticks equal segments get is free."""
+    return dataclasses.replace(mark, text="") if mark.kind == "equal" else mark
 
 
 def _holds(fact: Fact, at: dict[str, tuple[float, float]]) -> bool:
@@ -146,6 +152,8 @@ def _holds(fact: Fact, at: dict[str, tuple[float, float]]) -> bool:
         return min(between, 180 - between)
 
     match fact.kind:
+        case "turn":
+            return error(fact, at) == 0
         case "perp":
             return abs(turned() - 90) <= DEGREES
         case "para" | "coll":

@@ -13,7 +13,7 @@ from assay.errors import InputError
 from assay.parts.checkpoints import new_folder
 
 from .checks import GATES, verify
-from .dataset import json_lines, read_dataset, write_dataset
+from .dataset import json_lines, read_dataset, refuse_taken, write_dataset
 from .grading import code_in, grade
 from .making import KINDS, generate
 from .score import score_code
@@ -38,19 +38,20 @@ def make(
     min_depth: DepthOption = 4,
     target: TargetOption = None,
     visual_only: Annotated[float, typer.Option(help="Share with givens in the drawing alone.")] = 0.5,
+    distractors: Annotated[bool, typer.Option(help="State further numbers that are not needed.")] = False,
+    styles: Annotated[bool, typer.Option(help="Draw each in a style of its own.")] = False,
     seed: SeedOption = 0,
     workers: Annotated[int, typer.Option(help="Processes.")] = 1,
     fmt: Annotated[str, typer.Option(help="hf, jsonl or pdf.")] = "hf",
     size: Annotated[int, typer.Option(help="Pixels of the images.")] = 336,
 ) -> None:
     """Make problems; each passed all five checks."""
-    if fmt == "hf" and out.exists() and (not out.is_dir() or any(out.iterdir())):  # say so before the work
-        raise InputError(f"{out} exists and is not empty: give another folder")
+    refuse_taken(out, fmt)  # before the work
     problems = generate(
-        n, steps=steps, min_depth=min_depth, targets=tuple(target or KINDS), visual_only=visual_only, seed=seed,
-        workers=workers,
+        n, steps=steps, min_depth=min_depth, targets=tuple(target or KINDS), visual_only=visual_only,
+        distractors=distractors, seed=seed, workers=workers,
     )  # fmt: skip
-    write_dataset(problems, out, fmt=fmt, size=size)
+    write_dataset(problems, out, fmt=fmt, size=size, styles=seed if styles else None)
     depths = sorted(problem.depth for problem in problems)
     typer.echo(f"{n} problems, median depth {depths[n // 2]}, greatest {depths[-1]}. Written to {out}")
 
@@ -150,5 +151,6 @@ def sheet(
     seed: SeedOption = 0,
 ) -> None:
     """Print a worksheet with worked solutions."""
+    refuse_taken(out, "pdf")
     write_dataset(generate(n, min_depth=min_depth, targets=tuple(target or KINDS), seed=seed), out, fmt="pdf")
     typer.echo(f"{n} problems and their solutions. Written to {out}")

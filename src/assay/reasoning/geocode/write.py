@@ -2,41 +2,18 @@
 
 from __future__ import annotations
 
-import math
 from xml.sax.saxutils import escape, quoteattr
 
-from .layout import arc, texts
+from .layout import strokes_of, texts
 from .scene import Mark, Scene
 
 
 def owner(thing: str | Mark) -> str:
     """What a text or a mark belongs to, in words that the reader of code understands."""
-    return f"label {thing}" if isinstance(thing, str) else " ".join((thing.kind, *thing.points))
-
-
-def strokes_of(scene: Scene, mark: Mark) -> list[tuple[list[float], list[float]]]:
-    """The lines of a mark, as lists of x and y."""
-    if mark.kind in ("angle", "unknown"):
-        (x, y), r, start, turn = arc(scene, mark)
-        steps = [start + turn * i / 12 for i in range(13)]
-        return [([x + r * math.cos(t) for t in steps], [y + r * math.sin(t) for t in steps])]
-    if mark.kind == "right":
-        (x, y), r, start, turn = arc(scene, mark)
-        u, v = (math.cos(start), math.sin(start)), (math.cos(start + turn), math.sin(start + turn))
-        r *= 0.45
-        return [
-            ([x + r * u[0], x + r * (u[0] + v[0]), x + r * v[0]], [y + r * u[1], y + r * (u[1] + v[1]), y + r * v[1]])
-        ]
-    if mark.kind == "equal":
-        ticks = []
-        for a, b in (mark.points[:2], mark.points[2:]):
-            (x0, y0), (x1, y1) = scene.points[a], scene.points[b]
-            length = math.hypot(x1 - x0, y1 - y0) or 1.0
-            u = ((x1 - x0) / length, (y1 - y0) / length)
-            x, y = (x0 + x1) / 2, (y0 + y1) / 2
-            ticks.append(([x - 0.012 * u[1], x + 0.012 * u[1]], [y + 0.012 * u[0], y - 0.012 * u[0]]))
-        return ticks
-    return []
+    if isinstance(thing, str):
+        return f"label {thing}"
+    ticks = (thing.text,) if thing.kind == "equal" and thing.text else ()
+    return " ".join((thing.kind, *thing.points, *ticks))
 
 
 def _list(values: list[float]) -> str:

@@ -8,9 +8,10 @@ try:
     from .actions import Action, ParseError, parse_action
     from .conflicts import IIS, iis
     from .environment import RepairEnv, prompt
-    from .fixing import RepairReport, repair
-    from .inventory import BiasReport, Decision, bias_report, eoq, newsvendor
-    from .language import HFAgent, OpenAIAgent, reward_func, sft_rows
+    from .fixing import RepairReport, choices, repair
+    from .grading import evaluate
+    from .inventory import BiasReport, Decision, bias_report, cost_gap, curriculum, eoq, newsvendor
+    from .language import HFAgent, OpenAIAgent, reward_for, reward_func, rl_rows, sft_rows
     from .model import LinearModel
     from .saboteur import Instance, generate, sabotage
     from .scoring import RewardSpec, Score, diagnosis_f1
@@ -27,6 +28,7 @@ __all__ = [
     "Instance",
     "LinearModel",
     "OpenAIAgent",
+    "OrderPolicy",
     "ParseError",
     "RepairEnv",
     "RepairPolicy",
@@ -35,26 +37,37 @@ __all__ = [
     "Score",
     "Solution",
     "bias_report",
+    "choices",
+    "cost_gap",
+    "curriculum",
     "diagnosis_f1",
     "eoq",
+    "evaluate",
     "generate",
     "iis",
     "newsvendor",
     "parse_action",
     "prompt",
     "repair",
+    "reward_for",
     "reward_func",
+    "rl_rows",
     "sabotage",
     "sft_rows",
     "solve",
+    "train_orders",
     "train_policy",
 ]
 
 
 def __getattr__(name: str) -> Any:
-    """The policy needs torch, and all else does not."""
-    if name in ("RepairPolicy", "train_policy"):
+    """The policies need torch, and all else does not."""
+    if name in ("RepairPolicy", "fit_policy", "train_policy"):
         from . import policy
 
         return getattr(policy, name)
+    if name in ("OrderPolicy", "fit_orders", "human_orders", "train_orders"):
+        from . import order_policy
+
+        return getattr(order_policy, name)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -17,6 +17,8 @@ LOOKS = ("GET_IIS", "CHECK_SLACK", "DIAGNOSE")
 EDITS = ("RELAX", "DROP", "SET_RHS", "FLIP", "SET_COEF", "SET_BOUNDS", "SET_TYPE")
 OTHERS = ("RESET", "SUBMIT")
 _JSON = json.JSONDecoder()
+LARGEST = 1e15
+"""Larger numbers HiGHS refuses, or takes for infinite."""
 TYPES = ("integer", "continuous", "binary")
 GRAMMAR = """GET_IIS
 CHECK_SLACK row
@@ -195,6 +197,8 @@ def apply(model: LinearModel, action: Action) -> LinearModel:
     ValueError
         For an edit that makes no sense there, such as flipping an equality.
     """
+    if any(np.isfinite(value) and abs(value) >= LARGEST for value in action.values):
+        raise ValueError(f"{action.kind}: numbers must be below {LARGEST:g} in size")
     if action.kind in ("SET_BOUNDS", "SET_TYPE"):
         col = model.col(action.target)
         if action.kind == "SET_BOUNDS":

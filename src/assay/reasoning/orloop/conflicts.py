@@ -12,7 +12,8 @@ import numpy as np
 
 from assay.errors import InputError
 
-from .model import LinearModel, run
+from .highs import run
+from .model import LinearModel
 from .solving import check_time
 
 _QUICKXPLAIN_FROM = 64

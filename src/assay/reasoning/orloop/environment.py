@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections import OrderedDict
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -11,7 +12,7 @@ import numpy as np
 from gymnasium import spaces
 from numpy.typing import NDArray
 
-from assay.errors import InputError
+from assay.errors import InputError, one_line
 
 from .actions import EDITS, GRAMMAR, Action, ParseError, apply, parse_action
 from .candidates import FEATURES, propose
@@ -36,6 +37,32 @@ class State:
     options: tuple[list[Action], NDArray[np.float32]] | None = None
 
 
+class RecentStates(OrderedDict[Any, State]):
+    """Solved states, of which the one that was longest not asked for makes room: memory does not grow with steps.
+
+    Parameters
+    ----------
+    most
+        At most so many.
+    """
+
+    def __init__(self, most: int) -> None:
+        super().__init__()
+        self.most = most
+
+    def get(self, key: Any, default: Any = None) -> Any:
+        """Return a state, which is then the most recent, or the default."""
+        if key not in self:
+            return default
+        self.move_to_end(key)
+        return self[key]
+
+    def __setitem__(self, key: Any, state: State) -> None:
+        super().__setitem__(key, state)
+        if len(self) > self.most:
+            self.popitem(last=False)
+
+
 class RepairEnv(gymnasium.Env):
     """Repair one infeasible model, action by action.
 
@@ -56,7 +83,8 @@ class RepairEnv(gymnasium.Env):
     time_limit
         Seconds a solve.
     cache
-        Solved states, which several environments over the same instances may share.
+        Solved states, which several environments over the same instances may share; by default the most recent ones,
+        64 for each instance.
 
     Raises
     ------
@@ -80,17 +108,21 @@ class RepairEnv(gymnasium.Env):
         seed: int | None = None,
         auto_submit: bool = True,
         time_limit: float = 10.0,
-        cache: dict[Any, State] | None = None,
+        cache: MutableMapping[Any, State] | None = None,
         render_mode: str | None = None,
     ) -> None:
         self.instances = [instances] if isinstance(instances, Instance) else list(instances)
         if not self.instances or not all(isinstance(one, Instance) for one in self.instances):
             raise InputError("instances must be an Instance or a list of them, not empty")
+        known: dict[str, Instance] = {}
+        for one in self.instances:  # solved states are kept by id
+            if known.setdefault(one.id, one).model is not one.model:
+                raise InputError(f"instances holds two models with the id {one.id!r}")
         if isinstance(max_steps, bool) or not isinstance(max_steps, int) or max_steps < 1:
             raise InputError(f"max_steps must be a positive whole number, got {max_steps!r}")
         self.max_steps, self.spec_reward = max_steps, reward_spec(reward)
         self.auto_submit, self.time_limit, self.render_mode = auto_submit, time_limit, render_mode
-        self.cache = {} if cache is None else cache
+        self.cache = RecentStates(64 * len(self.instances)) if cache is None else cache
         self._seed = seed
         self.observation_space = spaces.Dict(
             {
@@ -115,7 +147,7 @@ class RepairEnv(gymnasium.Env):
             raise InputError(f"options['instance'] must be from 0 to {len(self.instances) - 1}, got {index!r}")
         self.instance = self.instances[index]
         self.edits: tuple[Action, ...] = ()
-        self.state = self._solved()
+        self.state = self._solved(())
         self.first_rows = self.state.rows
         self.named: tuple[str, ...] | None = None
         self.touched: list[str] = []
@@ -173,11 +205,11 @@ class RepairEnv(gymnasium.Env):
             return "submitted"
         if action.kind == "RESET":
             self.edits = ()
-            self.state = self._solved()
+            self.state = self._solved(())
             return "the model is as it came"
         if action.kind not in EDITS:
             raise ValueError(f"there is no action {action.kind!r}")
-        apply(model, action)  # raises where it cannot be done
+        state = self._solved((*self.edits, action))  # raises where it cannot be done, before anything is noted down
         if action.kind not in ("SET_BOUNDS", "SET_TYPE"):
             self.loyal &= action.target in self.state.rows
         else:
@@ -186,7 +218,7 @@ class RepairEnv(gymnasium.Env):
         self.n_edits += 1
         self.touched.append(action.target)
         self.edits = (*self.edits, action)
-        self.state = self._solved()
+        self.state = state
         return ""
 
     def _slack(self, name: str) -> str:
@@ -199,16 +231,16 @@ class RepairEnv(gymnasium.Env):
         lo, up = self.state.model.row_lo[row], self.state.model.row_up[row]
         return f"without {name} its left side is {value:g}; its sides are {lo:g} and {up:g}"
 
-    def _solved(self) -> State:
-        key = (self.instance.id, self.edits)
+    def _solved(self, edits: tuple[Action, ...]) -> State:
+        key = (self.instance.id, edits)
         found = self.cache.get(key)
         if found is None:
-            before = self.cache.get((self.instance.id, self.edits[:-1])) if self.edits else None
+            before = self.cache.get((self.instance.id, edits[:-1])) if edits else None
             model = self.instance.model
             if before is not None:
-                model = apply(before.model, self.edits[-1])
+                model = apply(before.model, edits[-1])
             else:
-                for edit in self.edits:
+                for edit in edits:
                     model = apply(model, edit)
             solved = solve(model, time_limit=self.time_limit)
             rows = iis(model, time_limit=self.time_limit).rows if solved.status == "infeasible" else ()
@@ -271,10 +303,8 @@ class RepairEnv(gymnasium.Env):
         parts = [
             self.instance.narrative,
             f"Status: {self.state.status}. Step {self.steps} of {self.max_steps}.",
-            "Rows in conflict:\n" + "\n".join(row_text(self.state.model, name) for name in self.state.rows)
-            if self.state.rows
-            else "",
-            "So far:\n" + "\n".join(self.history[-10:]) if self.history else "",
+            "Rows in conflict:\n" + _some_rows(self.state.model, self.state.rows) if self.state.rows else "",
+            "So far:\n" + "\n".join(one_line(line, 400) for line in self.history[-10:]) if self.history else "",
         ]
         text = "\n\n".join(part for part in parts if part)
         clean = "".join(c if c in _KNOWN else "?" for c in text)[:LONGEST_VIEW]
@@ -292,8 +322,9 @@ def row_text(model: LinearModel, name: str, most: int = 12) -> str:
     """Return a row as people write it: ``cap_3: 2 x1 + x2 <= 40``."""
     i = model.row(name)
     at = slice(model.A.indptr[i], model.A.indptr[i + 1])
-    terms = [f"{a:+g} {model.col_names[j]}" for j, a in zip(model.A.indices[at], model.A.data[at], strict=True)]
-    left = " ".join(terms[:most]) + (f" + {len(terms) - most} more" if len(terms) > most else "") or "0"
+    terms = [_term(a, model.col_names[j]) for j, a in zip(model.A.indices[at], model.A.data[at], strict=True)]
+    left = " ".join(terms[:most]).removeprefix("+ ") or "0"
+    left += f" + {len(terms) - most} more" if len(terms) > most else ""
     lo, up = model.row_lo[i], model.row_up[i]
     if lo == up:
         return f"{name}: {left} = {lo:g}"
@@ -302,6 +333,24 @@ def row_text(model: LinearModel, name: str, most: int = 12) -> str:
     if not np.isfinite(up):
         return f"{name}: {left} >= {lo:g}"
     return f"{name}: {lo:g} <= {left} <= {up:g}"
+
+
+def _some_rows(model: LinearModel, names: Sequence[str], most: int = 8000) -> str:
+    """Rows as lines, as many as fit; the last line says how many more there are."""
+    lines: list[str] = []
+    room = most
+    for name in names:
+        line = row_text(model, name)
+        room -= len(line) + 1
+        if room < 0 and lines:
+            return "\n".join([*lines, f"and {len(names) - len(lines)} more, which GET_IIS names"])
+        lines.append(line)
+    return "\n".join(lines)
+
+
+def _term(a: float, name: str) -> str:
+    size = "" if abs(a) == 1 else f"{abs(a):g} "
+    return f"{'-' if a < 0 else '+'} {size}{name}"
 
 
 def prompt(env: RepairEnv) -> list[dict[str, str]]:

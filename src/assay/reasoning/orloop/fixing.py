@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from assay.errors import InputError
+from assay.errors import EndpointError, InputError
 
-from .actions import Action
+from .actions import Action, apply
+from .candidates import propose
+from .conflicts import iis
 from .environment import RepairEnv, row_text
 from .hand_rules import outlier
 from .model import LinearModel
 from .saboteur import Instance
-from .solving import solve
+from .solving import Solution, solve
 
 
 @dataclass(frozen=True)
@@ -30,9 +33,11 @@ class RepairReport:
     status, objective
         Of the repaired model.
     why
-        For each edit, the conflict that it answers.
+        For each edit, the conflict that it answers; where nothing was edited, the one reason for that.
     model
         The repaired model.
+    conflicts
+        For each edit, the rows that were in conflict before it.
     """
 
     edits: tuple[Action, ...]
@@ -42,6 +47,7 @@ class RepairReport:
     objective: float | None
     why: tuple[str, ...]
     model: LinearModel
+    conflicts: tuple[tuple[str, ...], ...] = ()
 
 
 def repair(
@@ -56,7 +62,7 @@ def repair(
     policy
         A :class:`RepairPolicy`; by default a rule that mends the row most unlike its family.
     agent
-        A language model (``OpenAIAgent``) that acts in its place.
+        A language model (``OpenAIAgent``, ``HFAgent``) that acts in its place.
     max_steps
         Most actions.
     time_limit
@@ -71,40 +77,91 @@ def repair(
     ------
     InputError
         When both a policy and an agent are given.
+    EndpointError
+        From an agent; what was done so far is its ``report``.
     """
     if policy is not None and agent is not None:
         raise InputError("policy and agent cannot both be given")
     solved = solve(model, time_limit=time_limit)
     if solved.status != "infeasible":
-        why = "already feasible" if solved.status == "optimal" else f"the model is {solved.status}, not infeasible"
-        return RepairReport((), (), (), solved.status, solved.objective, (why,), model)
+        return RepairReport((), (), (), solved.status, solved.objective, (_no_need(solved),), model)
     env = RepairEnv(unknown(model), max_steps=max_steps, time_limit=time_limit)
     env.reset()
     rng = np.random.default_rng(0)
-    edits, before, after, why = [], [], [], []
-    while not env.done:
-        conflict, old = env.state.rows, env.state.model
-        if agent is not None:
-            action: Any = agent.act(env)
-        else:
-            action = policy.act(env) if policy is not None else outlier(env, rng)
-        count = env.n_edits
-        env.step(action)
-        if env.n_edits == count:
-            continue
-        done = env.edits[-1]
-        edits.append(done)
-        before.append(_text(old, done.target))
-        after.append(_text(env.state.model, done.target))
-        why.append(f"in conflict: {', '.join(conflict)}")
-    return RepairReport(
-        tuple(edits), tuple(before), tuple(after), env.state.status, env.state.objective, tuple(why), env.state.model
-    )
+    edits: list[Action] = []
+    before, after, conflicts = [], [], []
+
+    def report() -> RepairReport:
+        why = tuple(f"in conflict: {', '.join(rows) or 'bounds of columns'}" for rows in conflicts)
+        state = env.state
+        if not edits:
+            sides = iis(model, time_limit=time_limit).col_bounds
+            bounds = ", ".join(f"{side} bound of {col}" for col, side in sides)
+            why = (f"no row is wrong, the bounds of columns conflict: {bounds}" if sides else "no edit was proposed",)
+        return RepairReport(
+            tuple(edits), tuple(before), tuple(after), state.status, state.objective, why, state.model, tuple(conflicts)
+        )
+
+    while not env.done and env.state.status == "infeasible":
+        conflict, old, count = env.state.rows, env.state.model, env.n_edits
+        try:
+            if agent is not None:
+                action: Any = agent.act(env)
+            else:
+                action = policy.act(env) if policy is not None else outlier(env, rng)
+        except EndpointError as error:
+            error.report = report()  # type: ignore[attr-defined]
+            raise
+        _, _, _, _, info = env.step(action)
+        if not env.edits:  # also after RESET
+            edits, before, after, conflicts = [], [], [], []
+        elif env.n_edits > count and "error" not in info:
+            done = env.edits[-1]
+            edits.append(done)
+            before.append(_text(old, done.target))
+            after.append(_text(env.state.model, done.target))
+            conflicts.append(conflict)
+    return report()
+
+
+def choices(
+    model: LinearModel, conflict: tuple[str, ...], *, most: int = 40, time_limit: float = 20.0
+) -> list[tuple[Action, Solution]]:
+    """Return plausible edits of the rows in conflict, and what the model is after each alone.
+
+    Parameters
+    ----------
+    model
+        Infeasible.
+    conflict
+        Names of rows that conflict.
+    most
+        At most so many edits.
+    time_limit
+        Seconds in all; edits that are not reached are left out.
+    """
+    until = time.monotonic() + time_limit
+    out = []
+    for action in propose(model, conflict)[0][:most]:
+        left = until - time.monotonic()
+        if left <= 0:
+            break
+        out.append((action, solve(apply(model, action), time_limit=left)))
+    return out
 
 
 def unknown(model: LinearModel) -> Instance:
     """Return an instance whose culprit and optimum nobody knows: its scores mean nothing."""
     return Instance("own", model, model, frozenset(), (), "", "own", (), float("nan"))
+
+
+def _no_need(solved: Solution) -> str:
+    if solved.status == "optimal":
+        return "already feasible"
+    if solved.status == "limit":
+        known = "feasible, though its optimum was not reached" if solved.x is not None else "neither solved nor refuted"
+        return f"within the time limit the model is {known}"
+    return f"the model is {solved.status}, not infeasible"
 
 
 def _text(model: LinearModel, name: str) -> str:

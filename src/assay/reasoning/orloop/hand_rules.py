@@ -9,7 +9,8 @@ import numpy as np
 
 from .actions import Action
 from .environment import RepairEnv
-from .model import LinearModel, run
+from .highs import run
+from .model import LinearModel
 from .scoring import Score
 
 Rule = Callable[[RepairEnv, np.random.Generator], Action]
@@ -88,10 +89,26 @@ def outlier(env: RepairEnv, rng: np.random.Generator) -> Action:
     return options[best] if odd[best] > 0.2 else drop_first(env, rng)
 
 
+def by_kind(env: RepairEnv, rng: np.random.Generator) -> Action:
+    """Edit by a fixed order of kinds (restore, flip, take back a slip, drop) in the row that is relaxed the least."""
+    options = env.candidates()
+    if not options:
+        return Action("SUBMIT")
+    f = env.features(options)
+    kind = f[:, :5].argmax(axis=1)
+    order = np.array([PREFERENCE.index(k) for k in kind])
+    # A row that no relaxation mends comes after those that one does, and what was edited before comes last.
+    return options[int(np.lexsort((f[:, 13], f[:, 12], order, f[:, 15]))[0])]
+
+
+PREFERENCE = (4, 0, 3, 1, 2)
+"""Kinds of edit as :func:`by_kind` prefers them, as numbers of ``candidates.KINDS``."""
+
 RULES: dict[str, Rule] = {
     "random": random_edit,
     "drop_first": drop_first,
     "min_relax": min_relax,
     "whole_model": whole_model,
+    "by_kind": by_kind,
     "outlier": outlier,
 }

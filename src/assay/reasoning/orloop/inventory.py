@@ -45,7 +45,9 @@ def newsvendor_order(p: float, c: float, s: float, mu: float, sigma: float) -> f
     108.6145
     """
     if not all(isfinite(v) for v in (p, c, s, mu, sigma)) or not s < c < p or sigma <= 0:
-        raise InputError(f"a newsvendor needs s < c < p and sigma > 0, got p={p}, c={c}, s={s}, sigma={sigma}")
+        raise InputError(
+            f"a newsvendor needs finite s < c < p, mu and sigma > 0, got p={p}, c={c}, s={s}, mu={mu}, sigma={sigma}"
+        )
     return float(mu + sigma * norm.ppf((p - c) / (p - s)))
 
 
@@ -61,10 +63,25 @@ def eoq_order(D: float, K: float, h: float) -> float:
 
 
 def newsvendor(n: int, *, cr: tuple[float, float] = (0.2, 0.8), seed: int = 0) -> list[Decision]:
-    """Return ``n`` newsvendor decisions with critical ratios drawn from ``cr``; 0.05 to 0.95 is the wide range."""
+    """Return ``n`` newsvendor decisions with critical ratios drawn from ``cr``; 0.05 to 0.95 is the wide range.
+
+    Parameters
+    ----------
+    n
+        How many.
+    cr
+        The least and the largest ratio; equal ones give that ratio alone.
+    seed
+        The same seed gives the same decisions.
+
+    Raises
+    ------
+    InputError
+        For ``n`` below 1, or ratios that are not 0 < low <= high < 1.
+    """
     low, high = cr
-    if not 0 < low < high < 1:
-        raise InputError(f"cr must be (low, high) with 0 < low < high < 1, got {cr}")
+    if not 0 < low <= high < 1:
+        raise InputError(f"cr must be (low, high) with 0 < low <= high < 1, got {cr}")
     rng = np.random.default_rng(seed)
     out = []
     for _ in range(_count(n)):
@@ -78,6 +95,73 @@ def newsvendor(n: int, *, cr: tuple[float, float] = (0.2, 0.8), seed: int = 0) -
         )
         out.append(Decision(text, params, newsvendor_order(**params)))
     return out
+
+
+def curriculum(n: int, seed: int = 0) -> tuple[list[Decision], list[Decision], list[Decision]]:
+    """Return ``n`` newsvendor decisions in three stages, from clear-cut ones to all.
+
+    The critical ratios are 0.1 or 0.9; then from 0.15 to 0.25 or from 0.75 to 0.85; then from 0.2 to 0.8.
+
+    Parameters
+    ----------
+    n
+        In all, at least 3.
+    seed
+        The same seed gives the same decisions.
+
+    Raises
+    ------
+    InputError
+        For ``n`` below 3.
+    """
+    if _count(n) < 3:
+        raise InputError(f"n must be at least 3, one a stage, got {n}")
+    bands = ([(0.1, 0.1), (0.9, 0.9)], [(0.15, 0.25), (0.75, 0.85)], [(0.2, 0.8)])
+    seeds = iter(np.random.SeedSequence(seed).generate_state(5))
+    stages: list[list[Decision]] = []
+    for k, stage in enumerate(bands):
+        size = n * (k + 1) // 3 - n * k // 3
+        halves = [size] if len(stage) == 1 else [size // 2, size - size // 2]
+        stages.append(
+            [
+                decision
+                for cr, half in zip(stage, halves, strict=True)
+                for decision in (newsvendor(half, cr=cr, seed=int(next(seeds))) if half else [])
+            ]
+        )
+    return stages[0], stages[1], stages[2]
+
+
+def cost_gap(decision: Decision, order: float) -> float:
+    """Return what an order costs beyond the best one, in expectation, in money.
+
+    Parameters
+    ----------
+    decision
+        As made by :func:`newsvendor`: lost margin where demand is larger, loss on what is left where it is smaller. As
+        made by :func:`eoq`: ordering and storing.
+    order
+        In units, not negative; above zero for :func:`eoq`.
+
+    Raises
+    ------
+    InputError
+        For an order out of range.
+    """
+    eoq_like = "D" in decision.params
+    if not isfinite(order) or order < 0 or (eoq_like and order == 0):
+        raise InputError(f"order must be a finite number {'above' if eoq_like else 'not below'} 0, got {order!r}")
+    return _cost(decision, order) - _cost(decision, decision.optimal)
+
+
+def _cost(decision: Decision, order: float) -> float:
+    p = decision.params
+    if "D" in p:
+        return p["K"] * p["D"] / order + p["h"] * order / 2
+    z = (order - p["mu"]) / p["sigma"]
+    short = p["sigma"] * float(norm.pdf(z) - z * norm.sf(z))
+    left = p["sigma"] * float(norm.pdf(z) + z * norm.cdf(z))
+    return (p["p"] - p["c"]) * short + (p["c"] - p["s"]) * left
 
 
 def eoq(n: int, seed: int = 0) -> list[Decision]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gzip
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -12,13 +11,13 @@ from typing import Any, Literal
 import highspy
 import numpy as np
 import scipy.sparse as sp
-from highspy import _core
 from numpy.typing import ArrayLike, NDArray
 
 from assay.errors import InputError, one_line
-from assay.parts.checkpoints import new_file
 
-SUFFIXES = (".mps", ".lp", ".mps.gz", ".lp.gz")
+from .highs import silent_highs
+from .model_files import Read, read_highs, write_highs
+
 _FAMILY = re.compile(r"^(.*?)(?:\[|_\d|\()")
 
 
@@ -214,37 +213,36 @@ class LinearModel:
 
     @classmethod
     def read(cls, path: str | Path) -> LinearModel:
-        """Read a model from an ``.mps`` or ``.lp`` file (also ``.gz``); InputError says what is wrong with it."""
-        file = Path(path)
-        if not file.is_file():
-            raise InputError(f"there is no file {str(path)!r}")
-        if not str(file).lower().endswith(SUFFIXES):
-            raise InputError(f"{file.name} must end with one of {', '.join(SUFFIXES)}")
-        twice = _named_twice(file)
-        if twice:
-            raise InputError(f"{file.name} names the row {twice!r} twice; names must differ")
-        h = silent_highs()
+        """Read a model from an ``.mps`` or ``.lp`` file, also ``.gz``.
+
+        In LP files, rows with two sides (``2 <= x + y <= 8``) and names with brackets or in quotes are read too.
+
+        Raises
+        ------
+        InputError
+            For what cannot be read, what HiGHS would read in part only, and what is not linear.
+        """
+        found = read_highs(path)
         try:
-            status = h.readModel(str(file))
-        except Exception as error:
-            raise InputError(f"{file.name} cannot be read: {one_line(error)}") from error
-        if status == highspy.HighsStatus.kError:
-            raise InputError(f"{file.name} cannot be read as a model: {_complaint(file)}")
-        try:
-            return cls.from_highs(h)
+            model = cls.from_highs(found.highs)
+            return _as_written(model, found) if found.names or found.ranges else model
         except InputError as error:
-            raise InputError(f"{file.name}: {error}") from None
+            raise InputError(f"{Path(path).name}: {error}") from None
 
     def write(self, path: str | Path) -> Path:
-        """Write the model as ``.mps`` or ``.lp``; return the path."""
-        file = Path(path)
-        if not str(file).lower().endswith((".mps", ".lp")):
-            raise InputError(f"{file.name} must end with .mps or .lp")
-        h = self.to_highs()
-        with new_file(file) as fresh:
-            if h.writeModel(str(fresh)) == highspy.HighsStatus.kError:
-                raise InputError(f"{file.name}: HiGHS cannot write this model in that format; write .mps")
-        return file
+        """Write the model as ``.mps`` or ``.lp``, also ``.gz``; return the path.
+
+        Blanks in names become underscores. An LP file holds a row of two sides as two rows, ``…lo`` and ``…up``; so
+        MPS is the format in which a model comes back as it was.
+
+        Raises
+        ------
+        InputError
+            For another suffix, and for names that the format cannot hold.
+        """
+        row_names = _names("row_names", ["_".join(name.split()) for name in self.row_names], len(self.row_names))
+        col_names = _names("col_names", ["_".join(name.split()) for name in self.col_names], len(self.col_names))
+        return write_highs(replace(self, row_names=row_names, col_names=col_names).to_highs(), path)
 
     def to_highs(self) -> highspy.Highs:
         """Return a silent HiGHS instance that holds the model, with its names."""
@@ -262,7 +260,8 @@ class LinearModel:
         if self.integer.any():
             kinds = (highspy.HighsVarType.kContinuous, highspy.HighsVarType.kInteger)
             lp.integrality_ = [kinds[int(whole)] for whole in self.integer]
-        h.passModel(lp)
+        if h.passModel(lp) == highspy.HighsStatus.kError:
+            raise InputError("HiGHS refuses the model: its coefficients must be below 1e15 in size")
         return h
 
     def row(self, name: str) -> int:
@@ -359,27 +358,6 @@ def family_of(name: str) -> str:
     return found.group(1) if found else ""
 
 
-def silent_highs() -> highspy.Highs:
-    """Return a HiGHS instance that prints nothing and works in one thread."""
-    h = _core._Highs()  # highspy.Highs prints a banner, and has callbacks that nothing here uses
-    h.setOptionValue("output_flag", False)
-    h.setOptionValue("parallel", "off")
-    h.setOptionValue("threads", 1)
-    return h
-
-
-def run(h: highspy.Highs) -> highspy.HighsModelStatus:
-    """Solve what an instance of :func:`silent_highs` holds; return the model's status.
-
-    HiGHS keeps one pool of threads a process. Where other code has made a larger one already, an instance that asks
-    for one thread is refused; then it takes the pool that is there.
-    """
-    if h.run() == highspy.HighsStatus.kError and h.getModelStatus() == highspy.HighsModelStatus.kNotset:
-        h.setOptionValue("threads", 0)
-        h.run()
-    return h.getModelStatus()
-
-
 def _names(what: str, names: Sequence[str], count: int) -> tuple[str, ...]:
     found = tuple(str(name) for name in names)
     if len(found) != count:
@@ -396,7 +374,7 @@ def _names(what: str, names: Sequence[str], count: int) -> tuple[str, ...]:
 
 def _vector(what: str, values: ArrayLike, count: int) -> NDArray[np.float64]:
     try:
-        out = np.array(values, dtype=np.float64)
+        out = np.array(values, dtype=np.float64) + 0.0  # no negative zeros
     except (TypeError, ValueError) as error:
         raise InputError(f"{what} must be numbers: {one_line(error, 80)}") from None
     if out.shape != (count,):
@@ -404,36 +382,13 @@ def _vector(what: str, values: ArrayLike, count: int) -> NDArray[np.float64]:
     return out
 
 
-def _complaint(file: Path) -> str:
-    """What a plain look at a refused file finds: HiGHS says it on a log only."""
-    text = file.read_bytes()[:1_000_000].decode("utf-8", "replace")
-    for number, line in enumerate(text.splitlines(), start=1):
-        for word in line.split():
-            if word.lower().lstrip("+-") in ("nan", "inf", "infinity") and file.suffix == ".mps":
-                return f"line {number} has the value {word}: {one_line(line, 80)}"
-    if len(text.split()) < 3:
-        return "it is empty"
-    return "it is no complete file of that format, or names a row or column twice"
-
-
-def _named_twice(file: Path) -> str:
-    """The first row that an MPS file names twice: HiGHS takes the second for nothing, and says so on a log only."""
-    if ".mps" not in file.suffixes[-2:]:
-        return ""
-    seen: set[str] = set()
-    inside = False
-    try:
-        with gzip.open(file, "rt", errors="replace") if file.suffix == ".gz" else file.open(errors="replace") as lines:
-            for line in lines:
-                if line[:1].strip() and not line.startswith("*"):
-                    if inside:
-                        return ""
-                    inside = line.startswith("ROWS")
-                elif inside and len(line.split()) >= 2:
-                    name = line.split(maxsplit=1)[1].strip()
-                    if name in seen:
-                        return name
-                    seen.add(name)
-    except OSError as error:
-        raise InputError(f"{file.name} cannot be read: {one_line(error)}") from error
-    return ""
+def _as_written(model: LinearModel, found: Read) -> LinearModel:
+    """The model with the names and the second sides that its file has."""
+    lo, up = model.row_lo.copy(), model.row_up.copy()
+    for i, name in enumerate(model.row_names):
+        if name in found.ranges:
+            lo[i], up[i] = found.ranges[name]
+    rows, cols = ([found.names.get(n, n) for n in names] for names in (model.row_names, model.col_names))
+    return LinearModel.from_arrays(
+        model.A, lo, up, model.col_lo, model.col_up, model.cost, model.integer, model.sense, rows, cols, model.offset
+    )

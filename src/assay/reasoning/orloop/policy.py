@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ except ModuleNotFoundError as error:
     raise MissingPart(f"a repair policy needs {error.name}", "python -m pip install 'assay[torch]'") from error
 
 HIDDEN = 48
+MOST_EDITS = 6
+"""Actions of an episode in training."""
 
 
 class RepairPolicy(torch.nn.Module):
@@ -42,7 +45,9 @@ class RepairPolicy(torch.nn.Module):
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
-        layers = [torch.nn.Linear(FEATURES, HIDDEN), torch.nn.Linear(HIDDEN, HIDDEN), torch.nn.Linear(HIDDEN, 1)]
+        # Linear's own first weights would take numbers from the global source of chance.
+        sizes = ((FEATURES, HIDDEN), (HIDDEN, HIDDEN), (HIDDEN, 1))
+        layers = [torch.nn.utils.skip_init(torch.nn.Linear, *size) for size in sizes]
         generator = torch.Generator().manual_seed(seed)
         for layer in layers:
             bound = layer.in_features**-0.5
@@ -57,7 +62,7 @@ class RepairPolicy(torch.nn.Module):
 
     def act(self, env: RepairEnv, greedy: bool = True, generator: torch.Generator | None = None) -> Action:
         """Return the best candidate, or one drawn by its probability; SUBMIT where there is none."""
-        options = env.candidates()
+        options = untried(env)
         if not options:
             return Action("SUBMIT")
         with torch.no_grad():
@@ -93,15 +98,22 @@ class RepairPolicy(torch.nn.Module):
         return policy.to(pick_device(device))
 
 
+def untried(env: RepairEnv) -> list[Action]:
+    """The candidates without edits of a kind and row that were made before: flipping twice is no repair."""
+    made = {(edit.kind, edit.target) for edit in env.edits}
+    return [option for option in env.candidates() if (option.kind, option.target) not in made]
+
+
 def train_policy(
     instances: Sequence[Instance],
     *,
+    start: RepairPolicy | None = None,
     reward: str | RewardSpec = "op",
     steps: int = 60,
     batch: int = 8,
     group: int = 8,
     lr: float = 3e-3,
-    most_actions: int = 6,
+    most_actions: int = MOST_EDITS,
     seed: int = 0,
     device: str = "cpu",
 ) -> RepairPolicy:
@@ -111,6 +123,8 @@ def train_policy(
     ----------
     instances
         To learn from.
+    start
+        A policy to begin with, such as :func:`fit_policy` gives; it is not changed. By default fresh weights.
     reward
         As in :class:`RepairEnv`.
     steps, batch, group
@@ -133,13 +147,14 @@ def train_policy(
     -----
     Clipped ratio in [0.8, 1.28], two passes a batch, no divergence term, as in the source.
     """
-    for name, value in {"steps": steps, "batch": batch, "group": group, "most_actions": most_actions}.items():
-        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
-            raise InputError(f"{name} must be a positive whole number, got {value!r}")
+    _check_counts(steps=steps, batch=batch, group=group, most_actions=most_actions)
+    _check_rate(lr)
     cache: dict[Any, State] = {}
     env = RepairEnv(instances, max_steps=most_actions, reward=reward, cache=cache)
     place = pick_device(device)
-    policy = RepairPolicy(seed).to(place)
+    if start is not None and not isinstance(start, RepairPolicy):
+        raise InputError(f"start must be a RepairPolicy, not {type(start).__name__}")
+    policy = (RepairPolicy(seed) if start is None else copy.deepcopy(start)).to(place)
     optimiser = torch.optim.Adam(policy.parameters(), lr)
     rng = np.random.default_rng(seed)
     generator = torch.Generator().manual_seed(seed)
@@ -156,13 +171,90 @@ def train_policy(
     return policy
 
 
+def fit_policy(
+    instances: Sequence[Instance], *, steps: int = 200, lr: float = 3e-3, seed: int = 0, device: str = "cpu"
+) -> RepairPolicy:
+    """Fit a policy to the true repairs of instances, shown one edit after the other, without any loop.
+
+    Parameters
+    ----------
+    instances
+        To learn from. True edits that are no candidates are passed over.
+    steps, lr
+        Of Adam, on all edits at once.
+    seed
+        Of the first weights; same seed, same policy on one machine.
+    device
+        Where the network is fitted; ``"auto"`` takes a GPU.
+
+    Raises
+    ------
+    InputError
+        For no instances, numbers that are not positive, or instances none of whose true edits is a candidate.
+    """
+    _check_counts(steps=steps)
+    _check_rate(lr)
+    env = RepairEnv(instances, max_steps=MOST_EDITS)
+    shown = [pair for index in range(len(env.instances)) for pair in _shown(env, index)]
+    if not shown:
+        raise InputError("instances hold no true edit that is a candidate")
+    place = pick_device(device)
+    policy = RepairPolicy(seed).to(place)
+    optimiser = torch.optim.Adam(policy.parameters(), lr)
+    features, there, picked = _padded(shown, place)
+    for _ in range(steps):
+        loss = -_log_chances(policy, features, there, picked).mean()
+        optimiser.zero_grad()
+        loss.backward()
+        optimiser.step()
+    return policy
+
+
+def _shown(env: RepairEnv, index: int) -> list[tuple[np.ndarray, int]]:
+    """The states on the way of the true repair, each with the candidate that is true there."""
+    env.reset(options={"instance": index})
+    left, path = list(env.instance.undo), []
+    while left and not env.done:
+        options = untried(env)
+        pairs = [(i, edit) for i, option in enumerate(options) for edit in left if _same(option, edit)]
+        if not pairs:
+            break
+        picked, edit = pairs[0]
+        path.append((env.features(options), picked))
+        left.remove(edit)
+        env.step(options[picked])
+    return path
+
+
+def _same(a: Action, b: Action) -> bool:
+    if (a.kind, a.target) != (b.kind, b.target):
+        return False
+    if a.kind == "SET_COEF":
+        theirs = dict(zip(b.names, b.values, strict=True))
+        return all(
+            name in theirs and np.isclose(value, theirs[name]) for name, value in zip(a.names, a.values, strict=True)
+        )
+    return len(a.values) == len(b.values) and bool(np.allclose(a.values, b.values))
+
+
+def _check_counts(**numbers: int) -> None:
+    for name, value in numbers.items():
+        if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+            raise InputError(f"{name} must be a positive whole number, got {value!r}")
+
+
+def _check_rate(lr: float) -> None:
+    if isinstance(lr, bool) or not isinstance(lr, int | float) or not 0 < lr < float("inf"):
+        raise InputError(f"lr must be a positive number, got {lr!r}")
+
+
 def _episode(
     env: RepairEnv, policy: RepairPolicy, index: int, generator: torch.Generator
 ) -> tuple[float, list[tuple[np.ndarray, int]]]:
     env.reset(options={"instance": index})
     total, path = 0.0, []
     while not env.done:
-        options = env.candidates()
+        options = untried(env)
         if not options:
             total += env.step(Action("SUBMIT"))[1]
             break
@@ -186,22 +278,31 @@ def _update(
     flat = [(f, a, float(w)) for path, w in zip(decisions, advantages, strict=True) for f, a in path if w != 0]
     if not flat:
         return
-    widest = max(len(f) for f, _, _ in flat)
-    features = torch.zeros(len(flat), widest, FEATURES)
-    there = torch.zeros(len(flat), widest, dtype=torch.bool)
-    for i, (f, _, _) in enumerate(flat):
-        features[i, : len(f)] = torch.from_numpy(f)
-        there[i, : len(f)] = True
-    features, there = features.to(place), there.to(place)
-    picked = torch.tensor([a for _, a, _ in flat], device=place)[:, None]
+    features, there, picked = _padded([(f, a) for f, a, _ in flat], place)
     weight = torch.tensor([w for _, _, w in flat], device=place)
     old: Tensor | None = None
     for _ in range(2):
-        scores = policy(features.flatten(0, 1)).view(len(flat), widest).masked_fill(~there, -torch.inf)
-        logp = scores.log_softmax(-1).gather(1, picked).squeeze(1)
+        logp = _log_chances(policy, features, there, picked)
         old = logp.detach() if old is None else old
         ratio = (logp - old).exp()
         loss = -torch.minimum(ratio * weight, ratio.clamp(0.8, 1.28) * weight).mean()
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
+
+
+def _padded(pairs: Sequence[tuple[np.ndarray, int]], place: torch.device) -> tuple[Tensor, Tensor, Tensor]:
+    """Features of all decisions, which candidates are there, and which was picked."""
+    widest = max(len(f) for f, _ in pairs)
+    features = torch.zeros(len(pairs), widest, FEATURES)
+    there = torch.zeros(len(pairs), widest, dtype=torch.bool)
+    for i, (f, _) in enumerate(pairs):
+        features[i, : len(f)] = torch.from_numpy(f)
+        there[i, : len(f)] = True
+    return features.to(place), there.to(place), torch.tensor([a for _, a in pairs], device=place)
+
+
+def _log_chances(policy: RepairPolicy, features: Tensor, there: Tensor, picked: Tensor) -> Tensor:
+    """Log probability of each picked candidate."""
+    scores = policy(features.flatten(0, 1)).view(there.shape).masked_fill(~there, -torch.inf)
+    return scores.log_softmax(-1).gather(1, picked[:, None]).squeeze(1)

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
+import scipy.sparse as sp
 
 from assay.errors import InputError
 
@@ -82,7 +83,13 @@ def same_objective(a: float | None, b: float) -> bool:
 
 
 def sabotage(
-    model: LinearModel, error: str, rng: np.random.Generator, *, domain: str = "own", narrative: str = ""
+    model: LinearModel,
+    error: str,
+    rng: np.random.Generator,
+    *,
+    chain: int = 0,
+    domain: str = "own",
+    narrative: str = "",
 ) -> Instance | None:
     """Put an error into a feasible model.
 
@@ -96,6 +103,9 @@ def sabotage(
         H: a correct twin hides the culprit; I: another repair restores feasibility with another optimum.
     rng
         Source of chance.
+    chain
+        For D: through so many definitions, each a column and a row, the added row contradicts the others. They stand in
+        the original too.
     domain, narrative
         Go into the instance.
 
@@ -107,22 +117,32 @@ def sabotage(
     Raises
     ------
     InputError
-        For an unknown kind, or a model without an optimum.
+        For an unknown kind, a chain of another kind than D, or a model without an optimum.
     """
     if error not in ERRORS or len(error) != 1:
         raise InputError(f"error must be one of {', '.join(ERRORS)}, not {error!r}")
+    if isinstance(chain, bool) or not isinstance(chain, int) or chain < 0 or (chain and error != "D"):
+        raise InputError(f"chain must be a whole number from 0, and 0 for other errors than D; got {chain!r}")
     solved = solve(model)
     if solved.status != "optimal":
         raise InputError(f"model must have an optimum to be sabotaged, and it is {solved.status}")
-    return _sabotage(model, solved, error, rng, domain, narrative)
+    return _sabotage(model, solved, error, rng, domain, narrative, chain)
 
 
 def _sabotage(
-    model: LinearModel, solved: Solution, error: str, rng: np.random.Generator, domain: str, narrative: str
+    model: LinearModel,
+    solved: Solution,
+    error: str,
+    rng: np.random.Generator,
+    domain: str,
+    narrative: str,
+    chain: int = 0,
 ) -> Instance | None:
     original = _anonymous(model, rng)
     tries = 0
     for damages, base in _plans(original, error, rng):
+        if chain:
+            damages, base = _chained(base, damages[0], chain, rng)
         tries += 1
         if tries > 12:
             return None
@@ -176,6 +196,36 @@ def _plans(
     else:
         for damage in _working(model, error, rng, 4):
             yield (damage,), model
+
+
+def _chained(
+    model: LinearModel, damage: _Damage, links: int, rng: np.random.Generator
+) -> tuple[tuple[_Damage], LinearModel]:
+    """The model with a chain of definitions of what an added row bounds, and that row at the end of the chain."""
+    assert damage.row is not None
+    name, coefficients, lo, up = damage.row
+    n = model.shape[1]
+    free = np.full(links, np.inf)
+    base = replace(
+        model,
+        A=sp.hstack([model.A, sp.csr_matrix((model.shape[0], links))], format="csr"),
+        col_lo=np.append(model.col_lo, -free),
+        col_up=np.append(model.col_up, free),
+        cost=np.append(model.cost, np.zeros(links)),
+        integer=np.append(model.integer, np.zeros(links, dtype=bool)),
+        col_names=(*model.col_names, *_fresh_columns(model, links, rng)),
+    )
+    for link in range(links):
+        row = np.zeros(n + links)
+        if link:
+            row[n + link - 1] = 1
+        else:
+            row[:n] = coefficients
+        row[n + link] = -1
+        base = base.with_row(_fresh_name(base, "definition", rng), row, 0.0, 0.0)
+    last = np.zeros(n + links)
+    last[-1] = 1
+    return (replace(damage, row=(name, tuple(map(float, last)), lo, up)),), base
 
 
 def _working(model: LinearModel, kind: str, rng: np.random.Generator, most: int) -> Iterator[_Damage]:
@@ -315,6 +365,12 @@ def _anonymous(model: LinearModel, rng: np.random.Generator) -> LinearModel:
     numbers = rng.choice(900_000, model.shape[0], replace=False) + 100_000
     names = tuple(f"{family or 'row'}_{number}" for family, number in zip(model.family, numbers, strict=True))
     return replace(model, row_names=names, family=tuple(family or "row" for family in model.family))
+
+
+def _fresh_columns(model: LinearModel, count: int, rng: np.random.Generator) -> list[str]:
+    taken = set(model.col_names)
+    numbers = rng.choice(900_000, count + len(taken), replace=False) + 100_000
+    return [name for name in (f"total_{number}" for number in numbers) if name not in taken][:count]
 
 
 def _fresh_name(model: LinearModel, family: str, rng: np.random.Generator) -> str:

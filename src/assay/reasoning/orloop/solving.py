@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from assay.errors import InputError
 
-from .model import LinearModel, run
+from .highs import run
+from .model import LinearModel
 
 Status = Literal["optimal", "infeasible", "unbounded", "limit", "error"]
 STATUSES: tuple[Status, ...] = ("optimal", "infeasible", "unbounded", "limit", "error")
@@ -27,7 +28,15 @@ _KNOWN: dict[highspy.HighsModelStatus, Status] = {
 
 @dataclass(frozen=True)
 class Solution:
-    """What a solve gave: ``objective`` and ``x`` (n,) only where the status is ``"optimal"``."""
+    """What a solve gave.
+
+    Attributes
+    ----------
+    status
+        ``"optimal"``, ``"infeasible"``, ``"unbounded"``, ``"limit"`` or ``"error"``.
+    objective, x
+        The optimum and a point (n,) that has it; with ``"limit"``, the best point so far, if there is one. Else None.
+    """
 
     status: Status
     objective: float | None = None
@@ -72,9 +81,10 @@ def solve(model: LinearModel, *, time_limit: float = 10.0) -> Solution:
         feasible = run(h) == highspy.HighsModelStatus.kOptimal
         return Solution("unbounded" if feasible else _KNOWN.get(h.getModelStatus(), "error"))
     known = _KNOWN.get(status, "error")
-    if known != "optimal":
+    some = h.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible
+    if known != "optimal" and not (known == "limit" and some):
         return Solution(known)
-    return Solution("optimal", float(h.getInfo().objective_function_value), np.array(h.getSolution().col_value))
+    return Solution(known, float(h.getInfo().objective_function_value), np.array(h.getSolution().col_value))
 
 
 def check_time(time_limit: float) -> None:

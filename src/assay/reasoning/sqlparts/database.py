@@ -31,6 +31,14 @@ _QUERY = re.compile(r"(?:select|with|values)\b", re.IGNORECASE)
 _STARTING = 20.0
 """Seconds that the process may take to open the database."""
 
+_TRIES = 5
+"""How often a query, or a copy, is begun again while another program writes to the file."""
+
+_VALUE_BYTES, _RESULT_BYTES = 1_000_000, 32 * 2**20
+_MOST_CHARACTERS = 100_000
+
+_OPEN: weakref.WeakSet[SafeDatabase] = weakref.WeakSet()
+
 
 @dataclass(frozen=True)
 class Rows:
@@ -100,12 +108,14 @@ class SafeDatabase:
 
     Queries run in a process of their own, which opens the file read-only, may read its tables and call harmless
     functions only, has limits on time, memory, rows and the size of values, can write no file and open no other, and
-    is ended when it does not answer in time. The file is taken not to change while a query runs.
+    is ended when it does not answer in time. Nothing is left behind, also where this process is killed. Threads may
+    share it; their queries run one after the other. When another program changes the file, the next query sees it.
 
     Parameters
     ----------
     source
-        Path of a database; an open connection, of which a copy is made; or tables by name, of which a database is made.
+        Path of a SQLite file, which is never written to; an open connection, of which a copy is made; or tables by
+        name, of which a database is made.
     timeout
         Seconds a query may take, 5 by default.
     max_rows
@@ -134,26 +144,30 @@ class SafeDatabase:
         max_rows: int = 10_000,
         max_memory: int = 256 * 2**20,
     ) -> None:
-        for name, value, least in (
-            ("timeout", timeout, 0.0),
-            ("max_rows", max_rows, 0),
-            ("max_memory", max_memory, 2**22),
+        for name, value, least, most in (
+            ("timeout", timeout, 0, 86_400),
+            ("max_rows", max_rows, 0, 10**9),
+            ("max_memory", max_memory, 2**22, 2**40),
         ):
-            if isinstance(value, bool) or not isinstance(value, int | float) or not least < value < float("inf"):
-                raise InputError(f"{name} must be a number above {least}, got {value!r}")
+            if isinstance(value, bool) or not isinstance(value, int | float) or not least < value <= most:
+                raise InputError(f"{name} must be a number above {least} and at most {most}, got {value!r}")
         if not isinstance(max_rows, int):
             raise InputError(f"max_rows must be a whole number, got {max_rows!r}")
         self.timeout, self.max_rows, self.max_memory = float(timeout), max_rows, int(max_memory)
-        self._folder: tempfile.TemporaryDirectory[str] | None = None
         self._worker: subprocess.Popen[bytes] | None = None
         self._ended: weakref.finalize[..., Any] | None = None
         self._lock = threading.Lock()
-        self._owner, self._stamp = 0, (0, 0)
-        self._buffer = b""
-        self.path = self._file_of(source)
+        self._owner, self._stamp, self._closed = 0, _NOTHING, False
+        self.path: Path | None = None
+        self._image = b""
+        if isinstance(source, str | os.PathLike):
+            self.path = _file(Path(source))
+        else:
+            self._image = _image(source)
         self._schema = Schema({})
         with self._lock:
             self._start()
+        _OPEN.add(self)
 
     def run(self, sql: str) -> Rows | SqlError:
         """Run one query.
@@ -172,37 +186,55 @@ class SafeDatabase:
         ------
         TypeError
             When ``sql`` is no text.
+        InputError
+            When the database is closed, or its file is gone or no database any more.
         """
         if not isinstance(sql, str):
             raise TypeError(f"sql must be a text, got {type(sql).__name__}")
+        if len(sql) > _MOST_CHARACTERS:
+            return SqlError(f"the statement is longer than {_MOST_CHARACTERS} characters", "limit")
         start = _LEADING.match(sql)
         if not _QUERY.match(sql, start.end() if start else 0):
             return SqlError("not a query: it must be one SELECT, VALUES or WITH … SELECT", "refused")
         if "\0" in sql:
             return SqlError("not a query: it holds a null character", "refused")
+        line = json.dumps({"sql": sql, "timeout": self.timeout, "max_rows": self.max_rows}).encode() + b"\n"
         with self._lock:
-            if self._worker is None or self._owner != os.getpid() or self._stamp != _stamp(self.path):
-                self._start()
-            try:
-                line = json.dumps({"sql": sql, "timeout": self.timeout, "max_rows": self.max_rows}).encode() + b"\n"
-            except ValueError:
-                return SqlError("not a query: it is no text that can be written", "refused")
-            deadline = time.monotonic() + 1.1 * self.timeout + 0.05
-            try:
-                found = self._ask(line, deadline)
-            except BaseException:
-                self._stop()  # interrupted between question and answer
-                raise
-            if found is None:
-                self._stop()
-                late = time.monotonic() >= deadline
-                return SqlError(
-                    *((f"timeout after {self.timeout:g} s", "timeout") if late else ("out of memory", "limit"))
-                )
+            if self._closed:
+                raise InputError("the database is closed")
+            for _ in range(_TRIES):
+                if self._worker is None or self._owner != os.getpid() or self._stamp != _stamp(self.path):
+                    self._start()
+                found = self._answer(line)
+                if self._stamp == _stamp(self.path):
+                    break
+            else:
+                return SqlError("another program is writing to the file", "sql")
+        if isinstance(found, SqlError):
+            return found
         if "error" in found:
             return SqlError(found["error"], found["kind"])
         rows = tuple(tuple(bytes.fromhex(v["hex"]) if isinstance(v, dict) else v for v in row) for row in found["rows"])
         return Rows(tuple(found["columns"]), rows, found["truncated"])
+
+    def _answer(self, line: bytes) -> dict[str, Any] | SqlError:
+        """What the process says to a line; it is ended where it says nothing in time."""
+        deadline = time.monotonic() + 1.1 * self.timeout + 0.05
+        try:
+            found = self._ask(line, deadline)
+        except BaseException:
+            self._stop()  # interrupted between question and answer
+            raise
+        if found is not None:
+            return found
+        self._stop()
+        if time.monotonic() >= deadline:
+            return SqlError(f"timeout after {self.timeout:g} s", "timeout")
+        return SqlError("out of memory, or the process was ended by another", "limit")
+
+    def stamp(self) -> tuple[tuple[int, int, int], ...]:
+        """What changes when somebody writes to the file; nothing for a copy."""
+        return _stamp(self.path)
 
     def schema(self) -> Schema:
         """The tables and views, their columns, types and keys."""
@@ -228,15 +260,16 @@ class SafeDatabase:
         if isinstance(values, bool) or not isinstance(values, int) or values < 0:
             raise InputError(f"values must be a whole number, 0 or more, got {values!r}")
         return "\n".join(
-            _described(table, style, self._examples(table, values)) for table in self._schema.tables.values()
+            _described(table, style, self._examples(table, values))
+            for table in self._schema.tables.values()
+            if table.columns  # not a view of what is gone
         )
 
     def close(self) -> None:
-        """End the process and remove what was copied."""
+        """End the process; nothing can be asked any more."""
         with self._lock:
+            self._closed = True
             self._stop()
-            if self._folder is not None:
-                self._folder.cleanup()
 
     def __enter__(self) -> SafeDatabase:
         return self
@@ -256,75 +289,56 @@ class SafeDatabase:
             shown[column] = [_short(value) for value in list(seen)[:values]]
         return shown
 
-    def _file_of(self, source: Any) -> Path:
-        """The file to open, made where there is none, and copied where another may still be writing to it."""
-        if isinstance(source, str | Path):
-            path = Path(source)
-            if not path.is_file():
-                raise InputError(f"there is no database {path}")
-            with path.open("rb") as file:
-                head = file.read(16)
-            if head and head != b"SQLite format 3\0":
-                raise InputError(f"{path} is no SQLite database")
-            unfinished = [Path(f"{path}{end}") for end in ("-wal", "-journal")]
-            if not any(other.is_file() and other.stat().st_size for other in unfinished):
-                return path.resolve()
-            copy = self._new_file()
-            shutil.copyfile(path, copy)
-            for other, end in zip(unfinished, ("-wal", "-journal"), strict=True):
-                if other.is_file():
-                    shutil.copyfile(other, f"{copy}{end}")
-            with contextlib.closing(sqlite3.connect(copy)) as connection:
-                try:
-                    connection.execute("PRAGMA journal_mode=DELETE").fetchall()
-                except sqlite3.Error as error:
-                    raise InputError(f"{path} is no SQLite database that can be read: {error}") from None
-            return copy
-        if isinstance(source, sqlite3.Connection):
-            if source.in_transaction:
-                raise InputError("source has a transaction that is not finished; commit it first")
-            copy = self._new_file()
-            try:
-                copy.write_bytes(source.serialize())
-            except sqlite3.Error as error:
-                raise InputError(f"source can't be copied: {error}") from None
-            return copy
-        if isinstance(source, Mapping):
-            if not source or not all(isinstance(n, str) and isinstance(f, pd.DataFrame) for n, f in source.items()):
-                raise InputError("source must be tables (DataFrame) by name, at least one")
-            copy = self._new_file()
-            with contextlib.closing(sqlite3.connect(copy)) as target:
-                for name, frame in source.items():
-                    try:
-                        frame.to_sql(name, target, index=False)
-                    except (ValueError, sqlite3.Error) as error:
-                        raise InputError(f"the table {name!r} can't be put into a database: {error}") from None
-                target.commit()
-            return copy
-        raise TypeError(f"source must be a path, a sqlite3 connection or tables by name, got {type(source).__name__}")
-
-    def _new_file(self) -> Path:
-        self._folder = tempfile.TemporaryDirectory(prefix="sqlparts-")
-        return Path(self._folder.name).resolve() / "copy.sqlite"
-
     def _start(self) -> None:
         self._stop()
-        if not self.path.is_file():
-            raise InputError(f"there is no database {self.path} any more")
-        self._stamp, self._owner, self._buffer = _stamp(self.path), os.getpid(), b""
-        value_bytes, result_bytes = 1_000_000, 32 * 2**20
-        arguments = [urllib.parse.quote(str(self.path)), *map(str, (self.max_memory, value_bytes, result_bytes))]
-        # Isolated: neither the environment nor the folder where we stand changes what the process imports.
-        self._worker = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(_WORKER), *arguments],
-            stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/", close_fds=True, env={},
-        )  # fmt: skip
-        self._ended = weakref.finalize(self, _end, self._worker, os.getpid())
-        hello = self._ask(b"", time.monotonic() + _STARTING)
+        with contextlib.ExitStack() as until_opened:
+            path, unfinished = self._to_open(until_opened)
+            limits = (self.max_memory, _VALUE_BYTES, _RESULT_BYTES, int(unfinished))
+            # Isolated: neither the environment nor the folder where we stand changes what the process imports.
+            self._worker = subprocess.Popen(
+                [sys.executable, "-I", "-S", str(_WORKER), urllib.parse.quote(os.fsencode(path)), *map(str, limits)],
+                stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, cwd="/", close_fds=True,
+                env={},
+            )  # fmt: skip
+            self._owner = os.getpid()
+            self._ended = weakref.finalize(self, _end, self._worker, self._owner)
+            assert self._worker.stdin is not None
+            os.set_blocking(self._worker.stdin.fileno(), False)
+            try:
+                hello = self._ask(b"", time.monotonic() + _STARTING)
+            except BaseException:
+                self._stop()
+                raise
         if hello is None or "error" in hello:
             self._stop()
-            raise InputError(f"{self.path} can't be read as a database: {(hello or {}).get('error', 'no answer')}")
+            what = self.path or "the database"
+            raise InputError(f"{what} can't be read as a database: {(hello or {}).get('error', 'no answer')}")
         self._schema = Schema({name.lower(): _table(name, about) for name, about in hello["schema"].items()})
+
+    def _to_open(self, until_opened: contextlib.ExitStack) -> tuple[Path, bool]:
+        """The file to open, and whether it is a copy that has unfinished changes beside it.
+
+        A copy is removed as soon as the process holds it open, so that none is left when somebody is killed.
+        """
+        if self.path is None:
+            copy = _new_copy(until_opened)
+            copy.write_bytes(self._image)
+            return copy, False
+        for _ in range(_TRIES):
+            _file(self.path)
+            self._stamp = _stamp(self.path)
+            beside = [Path(f"{self.path}{end}") for end in _UNFINISHED]
+            if not any(other.is_file() and other.stat().st_size for other in beside):
+                return self.path, False
+            copy = _new_copy(until_opened)
+            with contextlib.suppress(FileNotFoundError):  # finished while we copied
+                shutil.copyfile(self.path, copy)
+                for other, end in zip(beside, _UNFINISHED, strict=True):
+                    if other.is_file():
+                        shutil.copyfile(other, f"{copy}{end}")
+            if self._stamp == _stamp(self.path):
+                return copy, True
+        raise InputError(f"another program is writing to {self.path}; try again when it has finished")
 
     def _stop(self) -> None:
         if self._ended is not None:
@@ -337,23 +351,27 @@ class SafeDatabase:
         assert worker is not None
         assert worker.stdin is not None
         assert worker.stdout is not None
-        try:
-            if line:
-                worker.stdin.write(line)
-                worker.stdin.flush()
-        except OSError:
-            return None
+        into, out = worker.stdin.fileno(), worker.stdout.fileno()
         pieces: list[bytes] = []
+        size = 0
         while True:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([worker.stdout], [], [], left)[0]:
+            ready = select.select([out], [into] if line else [], [], left) if left > 0 else ([], [], [])
+            try:
+                if ready[0]:
+                    piece = os.read(out, 1 << 20)
+                    pieces.append(piece)
+                    size += len(piece)
+                    if not piece or size > 2 * _RESULT_BYTES:
+                        return None
+                    if piece.endswith(b"\n"):
+                        return dict(json.loads(b"".join(pieces)))
+                elif ready[1]:
+                    line = line[os.write(into, line) :]
+                else:
+                    return None
+            except OSError:
                 return None
-            piece = os.read(worker.stdout.fileno(), 1 << 20)
-            if not piece:
-                return None
-            pieces.append(piece)
-            if piece.endswith(b"\n"):
-                return dict(json.loads(b"".join(pieces)))
 
 
 def _end(worker: subprocess.Popen[bytes], owner: int) -> None:
@@ -367,12 +385,73 @@ def _end(worker: subprocess.Popen[bytes], owner: int) -> None:
         worker.wait()
 
 
-def _stamp(path: Path) -> tuple[int, int]:
+def _unlocked_in_child() -> None:
+    """A fork may come while another thread holds a lock; in the child nobody would ever release it."""
+    for database in _OPEN:
+        database._lock = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlocked_in_child)
+
+_UNFINISHED = ("-wal", "-journal")
+_NOTHING: tuple[tuple[int, int, int], ...] = ()
+
+
+def _stamp(path: Path | None) -> tuple[tuple[int, int, int], ...]:
+    """What changes when somebody writes to a file or beside it."""
+    if path is None:
+        return _NOTHING
+    stamps = []
+    for end in ("", *_UNFINISHED):
+        try:
+            about = os.stat(f"{path}{end}")
+            stamps.append((about.st_mtime_ns, about.st_size, about.st_ino))
+        except OSError:
+            stamps.append((0, 0, 0))
+    return tuple(stamps)
+
+
+def _file(path: Path) -> Path:
+    """The path where it leads, if there is a SQLite file."""
     try:
-        about = path.stat()
-    except OSError:
-        return (0, 0)
-    return about.st_mtime_ns, about.st_size
+        found = path.is_file()
+    except ValueError:  # a null character
+        found = False
+    if not found:
+        raise InputError(f"there is no database {path}")
+    with path.open("rb") as file:
+        head = file.read(16)
+    if head and head != b"SQLite format 3\0":
+        raise InputError(f"{path} is no SQLite database")
+    return path.resolve()
+
+
+def _image(source: Any) -> bytes:
+    """A database of what is no file, as the bytes of one."""
+    if isinstance(source, sqlite3.Connection):
+        if source.in_transaction:
+            raise InputError("source has a transaction that is not finished; commit it first")
+        try:
+            return source.serialize()
+        except sqlite3.Error as error:
+            raise InputError(f"source can't be copied: {error}") from None
+    if isinstance(source, Mapping):
+        if not source or not all(isinstance(n, str) and isinstance(f, pd.DataFrame) for n, f in source.items()):
+            raise InputError("source must be tables (DataFrame) by name, at least one")
+        with contextlib.closing(sqlite3.connect(":memory:")) as target:
+            for name, frame in source.items():
+                try:
+                    frame.to_sql(name, target, index=False)
+                except (ValueError, TypeError, OverflowError, sqlite3.Error) as error:
+                    raise InputError(f"the table {name!r} can't be put into a database: {error}") from None
+            target.commit()
+            return target.serialize()
+    raise TypeError(f"source must be a path, a sqlite3 connection or tables by name, got {type(source).__name__}")
+
+
+def _new_copy(until_opened: contextlib.ExitStack) -> Path:
+    folder = until_opened.enter_context(tempfile.TemporaryDirectory(prefix="sqlparts-"))
+    return Path(folder).resolve() / "copy.sqlite"
 
 
 def _table(name: str, about: Mapping[str, Any]) -> Table:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TYPE_CHECKING, Literal
 
 from sqlglot import exp
@@ -12,7 +13,7 @@ from assay.errors import InputError
 
 from .levels import LEVELS, Level, complexity
 from .matching import best_renaming, mcs
-from .normal_form import canonical, parse
+from .normal_form import canonical, check_dialect, parse
 from .tree import Tree
 
 if TYPE_CHECKING:
@@ -94,9 +95,14 @@ def decompose(sql: str | exp.Expression, *, dialect: str = "sqlite") -> list[Par
     subquery | SELECT AVG(b) FROM t
     core | SELECT a FROM t
     """
+    check_dialect(dialect)
+    return list(_decomposed(sql, dialect) if isinstance(sql, str) else _decompose(sql, dialect))
+
+
+def _decompose(sql: str | exp.Expression, dialect: str) -> tuple[Part, ...]:
     query = parse(sql, dialect).copy()
     if complexity(query, dialect=dialect) == "simple":
-        return []
+        return ()
     found = _pieces(query, dialect) + _core(query, dialect)
     whole = canonical(query, dialect=dialect)
     kept: list[tuple[Part, Tree]] = []
@@ -109,7 +115,13 @@ def decompose(sql: str | exp.Expression, *, dialect: str = "sqlite") -> list[Par
             continue
         kept = [(p, t) for p, t in kept if best_renaming(t, tree)[0] < t.size]
         kept.append((part, tree))
-    return [part for part, _ in kept]
+    return tuple(part for part, _ in kept)
+
+
+@lru_cache(maxsize=1024)
+def _decomposed(sql: str, dialect: str) -> tuple[Part, ...]:
+    """The parts of a text; a group of completions has the same gold."""
+    return _decompose(sql, dialect)
 
 
 def components_score(

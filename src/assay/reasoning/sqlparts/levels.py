@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal, get_args
 
 from sqlglot import exp
 
-from .normal_form import parse
+from .normal_form import check_dialect, parse
 
 Level = Literal["simple", "moderate", "challenging"]
 LEVELS: tuple[Level, ...] = get_args(Level)
@@ -36,8 +37,18 @@ def complexity(sql: str | exp.Expression, *, dialect: str = "sqlite") -> Level:
     >>> complexity("SELECT a FROM t"), complexity("SELECT a FROM t WHERE b > (SELECT avg(b) FROM t) ORDER BY a LIMIT 1")
     ('simple', 'challenging')
     """
+    check_dialect(dialect)
+    return _level_of_text(sql, dialect) if isinstance(sql, str) else _level(sql, dialect)
+
+
+def _level(sql: str | exp.Expression, dialect: str) -> Level:
     points = _points(parse(sql, dialect))
     return "simple" if points <= 1 else "moderate" if points <= 3 else "challenging"
+
+
+@lru_cache(maxsize=1024)
+def _level_of_text(sql: str, dialect: str) -> Level:
+    return _level(sql, dialect)
 
 
 def _points(query: exp.Expression) -> int:

@@ -147,7 +147,10 @@ def mcs_score(
 
 def tree_score(pred: Tree, gold: Tree, norm: Norm = "dice") -> float:
     """As :func:`mcs_score`, of trees."""
-    return normed(best_renaming(pred, gold)[0], pred, gold, norm)
+    shared = best_renaming(pred, gold)[0]
+    if shared < min(pred.size, gold.size) and _numbers(pred) != _numbers(gold):
+        shared = max(shared, best_renaming(gold, pred)[0])  # as often on both sides, one way round is enough
+    return normed(shared, pred, gold, norm)
 
 
 def best_renaming(pred: Tree, gold: Tree) -> tuple[int, Tree]:
@@ -164,11 +167,7 @@ def best_renaming(pred: Tree, gold: Tree) -> tuple[int, Tree]:
 
 def renamings(tree: Tree) -> list[Tree]:
     """The tree, and as it would be with the occurrences of a self-joined table numbered in another order."""
-    numbers: dict[str, set[int]] = {}
-    for node in tree.nodes():
-        found = _NUMBERED.fullmatch(node.label)
-        if node.label.startswith("table ") and found:
-            numbers.setdefault(found["name"], set()).add(int(found["number"]))
+    numbers = _numbers(tree)
     orders = [
         [dict(zip(sorted(have), order, strict=True)) for order in itertools.permutations(sorted(have))]
         for have in numbers.values()
@@ -180,6 +179,16 @@ def renamings(tree: Tree) -> list[Tree]:
         labels = {f"{n}#{i}": f"{n}#{j}" for n, order in zip(names, chosen, strict=True) for i, j in order.items()}
         trees.append(_relabelled(tree, labels))
     return trees
+
+
+def _numbers(tree: Tree) -> dict[str, set[int]]:
+    """The numbers of each table that stands several times in one query."""
+    numbers: dict[str, set[int]] = {}
+    for node in tree.nodes():
+        found = _NUMBERED.fullmatch(node.label) if "#" in node.label else None
+        if found and node.label.startswith("table "):
+            numbers.setdefault(found["name"], set()).add(int(found["number"]))
+    return numbers
 
 
 def _relabelled(tree: Tree, labels: dict[str, str]) -> Tree:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import logging
+import threading
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -102,7 +104,23 @@ def parse(sql: str | exp.Expression, dialect: str = "sqlite") -> exp.Expression:
     return found
 
 
+class _Quiet(logging.Filter):
+    """Keeps sqlglot from logging what a model wrote, a line a statement that is no query; others' use of it is not
+    changed.
+    """
+
+    here = threading.local()
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether to log it."""
+        return not getattr(self.here, "on", False)
+
+
+logging.getLogger("sqlglot").addFilter(_Quiet())
+
+
 def _parsed(sql: str, dialect: str) -> exp.Expression:
+    _Quiet.here.on = True
     try:
         statements = [s for s in sqlglot.parse(sql, read=dialect) if s is not None and not isinstance(s, exp.Semicolon)]
     except ParseError as error:
@@ -113,6 +131,8 @@ def _parsed(sql: str, dialect: str) -> exp.Expression:
         # The parser's own stumbles over odd texts are also texts that can't be read.
         why = "too deep" if isinstance(error, RecursionError) else one_line(str(error), 160)
         raise SqlParseError(f"the query can't be read: {why}") from None
+    finally:
+        _Quiet.here.on = False
     if len(statements) != 1:
         raise SqlParseError(f"there must be one statement, not {len(statements)}", 1, 1)
     return statements[0]
@@ -216,7 +236,8 @@ class Writer:
             scope.ctes[name] = Cte(name, cte.this, uses, label, before, columns)
             if inside:
                 before.ctes[name] = scope.ctes[name]
-            bodies.append((label, self.query(cte.this, before)))
+            body = self.query(cte.this, before)
+            bodies.append((label, body if uses else _unused(body)))
         kind = " recursive" if recursive and bodies else ""
         return [Tree(f"With{kind} {label}", (body,)) for label, body in bodies]
 
@@ -244,7 +265,9 @@ class Writer:
         if isinstance(first, exp.Select):
             scope.aliases = _aliases(first)
         tail = self._tail(node, scope, list(first.expressions) if isinstance(first, exp.Select) else [])
-        return Tree(kind, (*named, Tree("Arms", trees, not isinstance(node, exp.Except)), *tail))
+        # A label is always ordered or never is: only so is a match from either side the same.
+        arms_tree = Tree("Sides", trees) if isinstance(node, exp.Except) else Tree("Arms", trees, True)
+        return Tree(kind, (*named, arms_tree, *tail))
 
     def _select(self, node: exp.Select, scope: Scope, named: list[Tree]) -> Tree:
         args = node.args
@@ -269,7 +292,8 @@ class Writer:
         scope.aliases = _aliases(node)
         children = list(named)
         distinct = args.get("distinct")
-        children.append(Tree("Projections", tuple(self.expression(e, scope) for e in node.expressions)))
+        outputs = Tree("Projections", tuple(self.expression(e, scope) for e in node.expressions))
+        children.append(outputs)
         if sources:
             children.append(Tree("Sources", tuple(sources), True))
         where = args.get("where")
@@ -283,6 +307,8 @@ class Writer:
                 self.expression(e, scope) for k in ("rollup", "cube", "grouping_sets") for e in group.args.get(k) or ()
             ]
             children.append(Tree("GroupBy", (*keys, *rest), True))
+            if not rest and {key.key for key in keys} <= {output.key for output in outputs.children}:
+                distinct = None  # the rows differ by their groups already
         having = args.get("having")
         if having is not None:
             inside = tuple(self._conjuncts(having.this, scope, by_alias=True))
@@ -525,6 +551,11 @@ class Writer:
         name = identifier.name
         quoted = isinstance(identifier, exp.Identifier) and identifier.args.get("quoted")
         return name if quoted and not self.any_case else name.lower()
+
+
+def _unused(tree: Tree) -> Tree:
+    """What is named and never used: it has its size, and matches nothing that is used."""
+    return Tree(f"unused {tree.label}", tuple(map(_unused, tree.children)), tree.unordered)
 
 
 def _flat(label: str, parts: Iterable[Tree]) -> Tree:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
+import os
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ from assay.parts.trl import trl_reward
 
 from .completion import parse_completion
 from .database import Rows, SafeDatabase, SqlError
-from .execution import gold_rows, orders, same_rows
+from .execution import MODES, Mode, execution_match, gold_rows, orders, reads_a_table, same_rows
 from .fragments import components_score
 from .levels import LEVELS, complexity
 from .matching import tree_score
@@ -48,6 +49,7 @@ def reward_breakdown(
     *,
     weights: RewardWeights | None = None,
     dialect: str = "sqlite",
+    mode: Mode = "bag",
 ) -> dict[str, Any]:
     """Score a completion on every count.
 
@@ -63,6 +65,8 @@ def reward_breakdown(
         Of the single rewards.
     dialect
         sqlglot's name of the dialect.
+    mode
+        How results are compared, as in :func:`execution_match`.
 
     Returns
     -------
@@ -70,7 +74,7 @@ def reward_breakdown(
         ``format``, ``complexity``, ``parts``, ``ast``, ``execution`` (each from 0 to 1; None where not judged),
         ``total`` and
         ``errors``, a list of texts. A query that fails to run costs a tenth of execution's weight, so that ``total``
-        lies between -0.1 and 1.
+        lies between -0.1 and 1. A query that reads no table where gold reads one is not paid for its rows.
 
     Raises
     ------
@@ -80,6 +84,8 @@ def reward_breakdown(
         When gold cannot be run, or completion is neither a text nor messages.
     """
     weights = weights or RewardWeights()
+    if mode not in MODES:
+        raise InputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     found = parse_completion(completion)
     gold = canonical(gold_sql, dialect=dialect)
     level = complexity(gold_sql, dialect=dialect)
@@ -100,13 +106,19 @@ def reward_breakdown(
     penalty = 0.0
     if db is None:
         scores["execution"] = None
-    elif found.sql is not None:
+    else:
         right = _gold_rows(gold_sql, db)
-        given = db.run(found.sql)
-        if isinstance(given, SqlError):
+        given = _ran(found.sql, db) if found.sql is not None else SqlError("there is no query")
+        if isinstance(given, SqlError) and found.sql is not None:
             errors.append(given.message)
             penalty = 0.1
-        scores["execution"] = float(same_rows(given, right, "bag", orders(gold_sql)))
+        alike = same_rows(given, right, "bag" if mode == "suite" else mode, orders(gold_sql))
+        if alike and mode == "suite":
+            alike = execution_match(str(found.sql), gold_sql, db, mode="suite")
+        if alike and found.sql is not None and reads_a_table(gold_sql) and not reads_a_table(found.sql):
+            errors.append("the result is written down as constants: the query reads no table")
+            alike = False
+        scores["execution"] = float(alike)
     weight = {name: value for name, value in asdict(weights).items() if scores[name] is not None}
     whole = sum(weight.values())
     total = sum(weight[name] * scores[name] for name in weight) - penalty * weight.get("execution", 0.0)
@@ -127,7 +139,7 @@ def reward_func(
     Parameters
     ----------
     prompts, completions
-        As the trainer gives them: texts or conversations.
+        As the trainer gives them: texts or conversations; None counts as an empty text.
     gold_sql
         Column of the data set: the right query of each row.
     db_path
@@ -155,6 +167,8 @@ def reward_func(
     >>> [round(r, 3) for r in reward_func(["?", "?"], [good, "I don't know"], gold_sql=["SELECT a FROM t"] * 2)]
     [1.0, 0.0]
     """
+    if isinstance(completions, Sequence) and not isinstance(completions, str):
+        completions = ["" if completion is None else completion for completion in completions]
     found = _REWARD(prompts, completions, gold_sql=gold_sql, db_path=db_path, db_id=db_id, dialect=dialect)
     return [float(reward) for reward in found if reward is not None]
 
@@ -180,9 +194,18 @@ def _score(
 _REWARD = trl_reward(_score, name="sqlparts")
 
 _OPEN: OrderedDict[str, SafeDatabase] = OrderedDict()
-_GOLD: OrderedDict[tuple[Any, ...], Rows] = OrderedDict()
+_RESULTS: OrderedDict[tuple[Any, ...], Rows] = OrderedDict()
 _LOCK = threading.Lock()
-_MOST_OPEN, _MOST_GOLD = 8, 256
+
+
+def _unlocked_in_child() -> None:
+    """A fork may come while another thread holds the lock; in the child nobody would ever release it."""
+    global _LOCK
+    _LOCK = threading.Lock()
+
+
+os.register_at_fork(after_in_child=_unlocked_in_child)
+_MOST_OPEN, _MOST_RESULTS, _MOST_ROWS_KEPT = 8, 256, 1000
 
 
 def _database(path: str) -> SafeDatabase:
@@ -191,23 +214,34 @@ def _database(path: str) -> SafeDatabase:
         db = _OPEN.pop(path, None) or SafeDatabase(path)
         _OPEN[path] = db
         while len(_OPEN) > _MOST_OPEN:
-            _OPEN.popitem(last=False)[1].close()
+            _OPEN.popitem(last=False)  # it ends when nobody uses it any more
     return db
 
 
 def _gold_rows(gold_sql: str, db: SafeDatabase) -> Rows:
     """What gold gives; a group of completions has the same gold."""
-    about = db.path.stat() if db.path.is_file() else None
-    key = (str(db.path), about and (about.st_mtime_ns, about.st_size), gold_sql, db.max_rows)
+    return _kept(gold_sql, db, lambda: gold_rows(gold_sql, db), always=True)
+
+
+def _ran(sql: str, db: SafeDatabase) -> Rows | SqlError:
+    """What a query gives; in a group of completions the same query often comes several times."""
+    return _kept(sql, db, lambda: db.run(sql))
+
+
+def _kept(sql: str, db: SafeDatabase, run: Callable[[], Any], always: bool = False) -> Any:
+    if db.path is None:
+        return run()
+    key = (str(db.path), db.stamp(), sql, db.max_rows, db.timeout, always)
     with _LOCK:
-        rows = _GOLD.get(key)
-    if rows is None:
-        rows = gold_rows(gold_sql, db)
-        with _LOCK:
-            _GOLD[key] = rows
-            while len(_GOLD) > _MOST_GOLD:
-                _GOLD.popitem(last=False)
-    return rows
+        found = _RESULTS.get(key)
+    if found is None:
+        found = run()
+        if always or (isinstance(found, Rows) and len(found.rows) <= _MOST_ROWS_KEPT):
+            with _LOCK:
+                _RESULTS[key] = found
+                while len(_RESULTS) > _MOST_RESULTS:
+                    _RESULTS.popitem(last=False)
+    return found
 
 
 __all__ = ["RewardWeights", "SqlParseError", "reward_breakdown", "reward_func"]

@@ -1,8 +1,9 @@
-"""Queries on the flights from New York, rewrites that mean the same, and edits that mostly do not; for the study."""
+"""Queries on flights, rewrites of queries that mean the same, and edits that mostly do not; for the study."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -21,15 +22,35 @@ _FUNCTIONS = ("AVG", "MAX", "MIN", "SUM", "COUNT")
 
 def tables(rng: Rng, rows: int) -> dict[str, pd.DataFrame]:
     """A sample of the flights with the airlines, airports and planes."""
-    drawn = flights.load("flights").sample(rows, random_state=int(rng.integers(2**31))).reset_index(drop=True)
+    drawn = flights.drawn(rows, int(rng.integers(2**31)))
     return {"flights": drawn} | {name: flights.load(name) for name in ("airlines", "airports", "planes")}
 
 
-def gold_queries(rng: Rng, n: int) -> list[str]:
-    """Queries of eight kinds in turn, with columns and numbers drawn."""
+@dataclass(frozen=True)
+class Pool:
+    """What an edit may put in place of something.
+
+    Attributes
+    ----------
+    texts
+        Quoted texts.
+    columns
+        Of a column, others that may stand where it stands.
+    """
+
+    texts: tuple[str, ...]
+    columns: Mapping[str, tuple[str, ...]]
+
+
+FLIGHTS = Pool(_ORIGINS, {name: tuple(n for n in _NUMBERS if n != name) for name in _NUMBERS})
+
+
+def gold_queries(rng: Rng, n: int, kinds: Sequence[Callable[[Rng], str]] | None = None) -> list[str]:
+    """Different queries of some kinds in turn, eight on flights by default, with columns and numbers drawn."""
+    kinds = kinds or _TEMPLATES
     found: list[str] = []
     while len(found) < n:
-        query = _TEMPLATES[len(found) % len(_TEMPLATES)](rng)
+        query = kinds[len(found) % len(kinds)](rng)
         if query not in found:
             found.append(query)
     return found
@@ -113,14 +134,29 @@ def rewritten(sql: str, rng: Rng) -> str:
     return tree.sql(dialect="sqlite")
 
 
-def edited(sql: str, rng: Rng, times: int) -> str:
-    """The query after random edits of a number, text, comparison, column, function or clause."""
+def edited(sql: str, rng: Rng, times: int, pool: Pool = FLIGHTS, *, drop: bool = True) -> str:
+    """The query after random edits: of a number, text, comparison, column, function, DISTINCT, or a condition gone.
+
+    Parameters
+    ----------
+    sql
+        The query.
+    rng
+        What draws them.
+    times
+        How many; fewer where there is nothing to edit.
+    pool
+        What is put in.
+    drop
+        Whether conditions may be dropped: what is left of a fragment then is less, but not wrong.
+    """
     tree = sqlglot.parse_one(sql, read="sqlite")
+    edits = _EDITS if drop else tuple(edit for edit in _EDITS if edit is not _edit_conjunct)
     done = 0
     for _ in range(50 * times):
         if done == times:
             break
-        done += _EDITS[int(rng.integers(len(_EDITS)))](tree, rng)
+        done += edits[int(rng.integers(len(edits)))](tree, rng, pool)
     return tree.sql(dialect="sqlite")
 
 
@@ -129,59 +165,64 @@ def _one(tree: exp.Expression, rng: Rng, *kinds: type[exp.Expression]) -> exp.Ex
     return found[int(rng.integers(len(found)))] if found else None
 
 
-def _edit_literal(tree: exp.Expression, rng: Rng) -> bool:
+def _edit_literal(tree: exp.Expression, rng: Rng, pool: Pool) -> bool:
     node = _one(tree, rng, exp.Literal)
     if node is None:
         return False
     if node.is_string:
-        others = [o for o in _ORIGINS if o != node.name]
+        others = [text for text in pool.texts if text != node.name]
+        if not others:
+            return False
         node.set("this", str(rng.choice(others)))
-    else:
-        node.set("this", str(int(node.name) + int(rng.choice([1, 2, 5, 10]))))
+        return True
+    by = int(rng.choice([1, 2, 5, 10]))
+    node.set("this", str(int(node.name) + by) if node.name.isdigit() else str(float(node.name) + by))
     return True
 
 
-def _edit_comparison(tree: exp.Expression, rng: Rng) -> bool:
+def _edit_comparison(tree: exp.Expression, rng: Rng, pool: Pool) -> bool:
     kinds = (exp.GT, exp.GTE, exp.LT, exp.LTE)
     node = _one(tree, rng, *kinds)
     if node is None:
         return False
     other = [k for k in kinds if k is not type(node)][int(rng.integers(3))]
-    node.replace(other(this=node.this.copy(), expression=node.expression.copy()))
-    return True
+    return _replaced(node, other(this=node.this.copy(), expression=node.expression.copy()))
 
 
-def _edit_column(tree: exp.Expression, rng: Rng) -> bool:
-    found = [c for c in tree.find_all(exp.Column) if c.name in _NUMBERS]
+def _edit_column(tree: exp.Expression, rng: Rng, pool: Pool) -> bool:
+    found = [c for c in tree.find_all(exp.Column) if pool.columns.get(c.name.lower())]
     if not found:
         return False
     node = found[int(rng.integers(len(found)))]
-    node.set("this", exp.to_identifier(str(rng.choice([n for n in _NUMBERS if n != node.name]))))
+    node.set("this", exp.to_identifier(str(rng.choice(pool.columns[node.name.lower()]))))
     return True
 
 
-def _edit_function(tree: exp.Expression, rng: Rng) -> bool:
+def _edit_function(tree: exp.Expression, rng: Rng, pool: Pool) -> bool:
     kinds = (exp.Avg, exp.Max, exp.Min, exp.Sum)
     node = _one(tree, rng, *kinds)
     if node is None:
         return False
-    node.replace([k for k in kinds if k is not type(node)][int(rng.integers(3))](this=node.this.copy()))
-    return True
+    return _replaced(node, [k for k in kinds if k is not type(node)][int(rng.integers(3))](this=node.this.copy()))
 
 
-def _edit_conjunct(tree: exp.Expression, rng: Rng) -> bool:
+def _edit_conjunct(tree: exp.Expression, rng: Rng, pool: Pool) -> bool:
     node = _one(tree, rng, exp.And)
     if node is None:
         return False
-    node.replace((node.this if rng.random() < 0.5 else node.expression).copy())
-    return True
+    return _replaced(node, (node.this if rng.random() < 0.5 else node.expression).copy())
 
 
-def _edit_distinct(tree: exp.Expression, rng: Rng) -> bool:
+def _edit_distinct(tree: exp.Expression, rng: Rng, pool: Pool) -> bool:
     node = _one(tree, rng, exp.Select)
     if node is None:
         return False
     node.set("distinct", None if node.args.get("distinct") else exp.Distinct())
+    return True
+
+
+def _replaced(node: exp.Expression, new: exp.Expression) -> bool:
+    node.replace(new)
     return True
 
 

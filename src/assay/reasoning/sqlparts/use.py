@@ -1,7 +1,11 @@
-"""``assay use sqlparts PRED GOLD --db DIR --out DIR``: score a model's queries against the right ones."""
+"""``assay use sqlparts score|ask|sft``: score a model's queries, ask a database through a model, write rows to learn
+from.
+"""
 
 from __future__ import annotations
 
+import csv
+import json
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
@@ -10,16 +14,24 @@ import pandas as pd
 import typer
 
 from assay.errors import InputError
-from assay.parts.checkpoints import new_folder
-from assay.parts.frames import columns_named, read_frame
+from assay.parts.checkpoints import new_file, new_folder
 
-from .database import SafeDatabase
+from .asking import Answer, Asker
+from .completion import parse_completion
+from .database import Rows, SafeDatabase
+from .execution import MODES
 from .levels import LEVELS, complexity
+from .prompts import sft_rows
+from .report import answer_report, draw_levels, draw_samples, draw_trees, scores_report
 from .rewards import reward_breakdown
+from .tables import database_file, read_rows
+from .tree import SqlParseError
 
 app = typer.Typer(
-    help="Score SQL by the parts of the right syntax tree, and by running it safely.", add_completion=False
+    help="Score SQL by the parts of the right syntax tree, run it safely, ask a database.", add_completion=False
 )
+Db = Annotated[Path | None, typer.Option(help="A SQLite file, or a folder with ID/ID.sqlite for each db_id.")]
+Way = Annotated[str, typer.Option(help="parts: complexity and components first; direct: the query at once.")]
 
 COUNTS = ("format", "complexity", "parts", "ast", "execution", "total")
 
@@ -29,21 +41,20 @@ def score(
     predictions: Annotated[Path, typer.Argument(help="Columns question_id, and sql or completion.")],
     gold: Annotated[Path, typer.Argument(help="Columns question_id, sql, and db_id where --db is a folder.")],
     out: Annotated[Path, typer.Option("--out", "-o", help="New folder to write to.")],
-    db: Annotated[
-        Path | None, typer.Option(help="A SQLite file, or a folder with ID/ID.sqlite; else nothing runs.")
-    ] = None,
+    db: Db = None,
+    mode: Annotated[str, typer.Option(help="How results are compared: bag, ordered, bird or suite.")] = "bag",
     timeout: Annotated[float, typer.Option(help="Seconds a query may take.")] = 5.0,
+    max_rows: Annotated[int, typer.Option(help="Rows that a right query may give.")] = 10_000,
 ) -> None:
-    """Write scores.csv (a row a question), summary.csv (by complexity) and report.md."""
-    mine = read_frame(predictions, text=("question_id", "sql", "completion"))
-    right = read_frame(gold, text=("question_id", "sql", "db_id"))
-    columns_named(mine, predictions, "question_id")
-    columns_named(right, gold, "question_id", "sql")
+    """Write scores.csv (a row a question), summary.csv and .json (by complexity), report.md and pictures.
+
+    Tables are CSV, Parquet, one JSON object a line, or a JSON list as BIRD's and Spider's dev.json.
+    """
+    if mode not in MODES:
+        raise InputError(f"--mode must be one of {', '.join(MODES)}, got {mode!r}")
+    mine, right = read_rows(predictions), read_rows(gold, "sql")
     if "sql" not in mine and "completion" not in mine:
         raise InputError(f"{predictions.name} needs a column sql or completion")
-    for frame, path in ((mine, predictions), (right, gold)):
-        if frame["question_id"].duplicated().any():
-            raise InputError(f"{path.name}: a question_id stands there twice")
     said = mine.set_index("question_id")["completion" if "completion" in mine else "sql"].fillna("")
     if "completion" not in mine:
         said = said.map(lambda sql: f"<sql>{sql}</sql>")
@@ -51,38 +62,119 @@ def score(
         raise InputError(f"{predictions.name} and {gold.name} have no question_id in common")
     rows = []
     with ExitStack() as open_:
-        databases: dict[str, SafeDatabase | None] = {}
+        databases: dict[str, SafeDatabase | None] = {"None": None}
         for row in right.to_dict("records"):
-            path = _database_file(db, row)
+            path = database_file(db, row)
             if str(path) not in databases:
-                databases[str(path)] = open_.enter_context(SafeDatabase(path, timeout=timeout)) if path else None
-            found = reward_breakdown(said.get(row["question_id"], ""), row["sql"], databases[str(path)])
-            level = complexity(row["sql"])
-            rows.append(
-                {"question_id": row["question_id"], "level": level}
-                | {name: found[name] for name in COUNTS}
-                | {"errors": "; ".join(found["errors"])}
-            )
+                opened = SafeDatabase(path, timeout=timeout, max_rows=max_rows) if path else None
+                databases[str(path)] = open_.enter_context(opened) if opened else None
+            completion = str(said.get(row["question_id"], ""))
+            rows.append({"question_id": row["question_id"]} | _scored(completion, row, databases[str(path)], mode))
     scores = pd.DataFrame(rows)
+    if scores["total"].isna().all():
+        raise InputError(f"no query of {gold.name} can be judged: {scores['errors'].iloc[0]}")
     summary = _summary(scores)
+    known = {"questions": len(scores), "mode": mode if db is not None else None, "levels": _plain(summary)}
     with new_folder(out) as folder:
         scores.to_csv(folder / "scores.csv", index=False)
         summary.to_csv(folder / "summary.csv", index_label="level")
-        (folder / "report.md").write_text(_report(summary, len(scores), db is not None), encoding="utf-8")
-    typer.echo(f"{len(scores)} questions, mean total {scores['total'].mean():.3f}. Written to {out}")
+        (folder / "summary.json").write_text(json.dumps(known, indent=2) + "\n", encoding="utf-8")
+        draw_levels(summary, COUNTS, folder / "levels.png")
+        if scores["execution"].notna().any():
+            draw_trees(scores, folder / "trees.png")
+        report = scores_report(scores, summary, COUNTS, mode if db is not None else None)
+        (folder / "report.md").write_text(report, encoding="utf-8")
+    ran = f", execution ({mode}) {scores['execution'].mean():.3f}" if db is not None else ""
+    typer.echo(f"{len(scores)} questions, mean total {scores['total'].mean():.3f}{ran}. Written to {out}")
 
 
-def _database_file(db: Path | None, row: dict[str, Any]) -> Path | None:
-    if db is None or not db.is_dir():
-        return db
-    name = str(row.get("db_id", ""))
-    if not name or Path(name).name != name:
-        raise InputError(f"where --db is a folder, gold needs a plain db_id in each row, got {name!r}")
-    return db / name / f"{name}.sqlite"
+@app.command()
+def ask(
+    question: Annotated[str, typer.Argument(help="In words; left out where --questions is given.")] = "",
+    db: Annotated[Path | None, typer.Option(help="A SQLite file.")] = None,
+    endpoint: Annotated[str, typer.Option(help="Address of an OpenAI-compatible endpoint.")] = "",
+    model: Annotated[str, typer.Option(help="The model's name there.")] = "",
+    key_env: Annotated[str | None, typer.Option(help="The environment variable that holds the endpoint's key.")] = None,
+    mode: Way = "parts",
+    n: Annotated[int, typer.Option(help="Samples; the one that most agree with is taken.")] = 1,
+    consensus: Annotated[str, typer.Option(help="Agree by trees (mcs) or by rows (execution).")] = "mcs",
+    evidence: Annotated[str, typer.Option(help="What else helps: meanings of columns, formulas.")] = "",
+    questions: Annotated[Path | None, typer.Option(help="A table with question, to ask many.")] = None,
+    timeout: Annotated[float, typer.Option(help="Seconds a query may take.")] = 5.0,
+    out: Annotated[Path | None, typer.Option("--out", "-o", help="New folder to write to.")] = None,
+) -> None:
+    """Ask a database in words. With --out: answer.json, rows.csv and report.md, or predictions.jsonl for many.
+
+    The model's queries run read-only, in a process of their own, with limits on time, memory and rows.
+    """
+    from assay.parts.chat import Chat
+
+    if bool(question.strip()) == (questions is not None):
+        raise InputError("give a question, or --questions FILE")
+    if db is None or not endpoint or not model:
+        raise InputError("--db FILE, --endpoint URL and --model NAME are needed")
+    if questions is not None and out is None:
+        raise InputError("--questions needs --out")
+    with SafeDatabase(db, timeout=timeout) as safe:
+        chat = Chat(endpoint, model, key_env=key_env)
+        asker = Asker(chat, safe, mode=mode, n=n, consensus=consensus)  # type: ignore[arg-type]
+        if questions is not None and out is not None:
+            _ask_many(asker, questions, out)
+            return
+        answer = asker.ask(question, evidence=evidence)
+    typer.echo(answer.sql or "The model wrote no query.")
+    if isinstance(answer.rows, Rows):
+        typer.echo(answer.rows.frame().head(20).to_string(index=False))
+        if len(answer.rows.rows) > 20 or answer.rows.truncated:
+            typer.echo(f"… {len(answer.rows.rows)} rows{' and more' if answer.rows.truncated else ''}")
+    elif answer.rows is not None:
+        typer.echo(f"It does not run: {answer.rows.message}")
+    if out is not None:
+        with new_folder(out) as folder:
+            _write_answer(question, answer, f"{model} at {chat.base_url}", folder)
+        typer.echo(f"Written to {out}")
+
+
+@app.command()
+def sft(
+    gold: Annotated[Path, typer.Argument(help="Columns question and sql; schema, evidence, db_id where there are.")],
+    out: Annotated[Path, typer.Option("--out", "-o", help="New file to write, one JSON object a line.")],
+    db: Db = None,
+    mode: Way = "parts",
+) -> None:
+    """Write conversations to fine-tune a model on; with --db the prompts describe the tables."""
+    right = read_rows(gold, "question", "sql")
+    rows = right.to_dict("records")
+    texts: dict[str, str] = {}
+    for row in rows:
+        path = database_file(db, row)
+        if path is not None:
+            if str(path) not in texts:
+                with SafeDatabase(path) as opened:
+                    texts[str(path)] = opened.schema_text()
+            row["schema"] = texts[str(path)]
+    made = sft_rows(rows, mode=mode)  # type: ignore[arg-type]
+    with new_file(out) as file:
+        file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made), encoding="utf-8")
+    typer.echo(f"{len(made)} conversations written to {out}")
+
+
+def _scored(completion: str, row: dict[str, Any], db: SafeDatabase | None, mode: str) -> dict[str, Any]:
+    """The scores of one completion; where the right query itself cannot be judged, only why."""
+    try:
+        level = complexity(row["sql"])
+        found = reward_breakdown(completion, row["sql"], db, mode=mode)  # type: ignore[arg-type]
+    except SqlParseError as error:
+        return {"level": None, **dict.fromkeys(COUNTS), "sql": None, "errors": f"the right query: {error}"}
+    except InputError as error:
+        return {"level": level, **dict.fromkeys(COUNTS), "sql": None, "errors": str(error)}
+    scores = {name: found[name] for name in COUNTS}
+    return {"level": level, **scores, "sql": parse_completion(completion).sql, "errors": "; ".join(found["errors"])}
 
 
 def _summary(scores: pd.DataFrame) -> pd.DataFrame:
-    kinds = [(level, scores[scores["level"] == level]) for level in LEVELS] + [("all", scores)]
+    judged = scores[scores["total"].notna()]
+    kinds = [(level, judged[judged["level"] == level]) for level in LEVELS] + [("all", judged)]
     table = {
         level: {"questions": len(part)} | {name: pd.to_numeric(part[name]).mean() for name in COUNTS}
         for level, part in kinds
@@ -91,15 +183,53 @@ def _summary(scores: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame(table).T
 
 
-def _report(summary: pd.DataFrame, n: int, ran: bool) -> str:
-    lines = [
-        f"# Scores of {n} queries",
-        "Execution compares bags of rows, ordered where the right query orders them."
-        if ran
-        else "Nothing was run: give --db for execution.",
-        "| level | questions | " + " | ".join(COUNTS) + " |\n|---|---:|" + "---:|" * len(COUNTS),
-    ]
-    for level, row in summary.iterrows():
-        values = ["–" if pd.isna(row[name]) else f"{row[name]:.3f}" for name in COUNTS]
-        lines[-1] += f"\n| {level} | {int(row['questions'])} | " + " | ".join(values) + " |"
-    return "\n\n".join(lines) + "\n"
+def _plain(summary: pd.DataFrame) -> dict[str, dict[str, float | None]]:
+    return {
+        str(level): {"questions": int(row["questions"])} | {name: _rounded(row[name]) for name in COUNTS}
+        for level, row in summary.iterrows()
+    }
+
+
+def _rounded(value: float) -> float | None:
+    return None if pd.isna(value) else round(float(value), 6)
+
+
+def _answered(question: str, answer: Answer) -> dict[str, Any]:
+    return {
+        "question": question,
+        "sql": answer.sql,
+        "error": getattr(answer.rows, "message", None),
+        "parts": list(answer.parts),
+        "votes": [
+            {"sql": v.sql, "agreement": v.agreement, "same": v.same, "error": getattr(v.rows, "message", None)}
+            for v in answer.votes
+        ],
+    }
+
+
+def _write_answer(question: str, answer: Answer, model: str, folder: Path) -> None:
+    (folder / "answer.json").write_text(json.dumps(_answered(question, answer), indent=2) + "\n", encoding="utf-8")
+    if isinstance(answer.rows, Rows):
+        with (folder / "rows.csv").open("w", newline="", encoding="utf-8") as file:
+            table = csv.writer(file)
+            table.writerow(answer.rows.columns)
+            table.writerows([v.hex() if isinstance(v, bytes) else v for v in row] for row in answer.rows.rows)
+    if len(answer.votes) > 1:
+        draw_samples(answer, folder / "samples.png")
+    (folder / "report.md").write_text(answer_report(question, answer, model), encoding="utf-8")
+
+
+def _ask_many(asker: Asker, path: Path, out: Path) -> None:
+    asked = read_rows(path, "question")
+    evidence = asked["evidence"].fillna("").tolist() if "evidence" in asked else None
+    found = asker.ask_many(asked["question"].tolist(), evidence=evidence)
+    lines = []
+    for name, question, answer in zip(asked["question_id"], asked["question"], found, strict=True):
+        about = _answered(question, answer) if isinstance(answer, Answer) else {"sql": None, "error": answer.reason}
+        lines.append({"question_id": name, "question": question} | about)
+    with new_folder(out) as folder:
+        (folder / "predictions.jsonl").write_text(
+            "".join(json.dumps(line, ensure_ascii=False) + "\n" for line in lines), encoding="utf-8"
+        )
+    ran = sum(line["sql"] is not None and line["error"] is None for line in lines)
+    typer.echo(f"{len(lines)} questions, {ran} with a query that runs. Written to {out}")
