@@ -64,7 +64,7 @@ def load(name: str) -> pd.DataFrame:
 def drawn(rows: int, seed: int) -> pd.DataFrame:
     """Some of the flights, in the order of their file.
 
-    They are drawn from every sixteenth flight. These are kept in the user's cache, since to read them all takes seconds.
+    They are drawn from every sixteenth flight, which are kept in the user's cache: to read all of them takes long.
 
     Parameters
     ----------

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from assay.parts.highs import silent_highs, solved
 from assay.parts.packages import need
 
 Row = dict[Any, Fraction]
@@ -127,14 +128,10 @@ def _cheapest(starts: list[int], places: list[int], values: list[float], wanted:
     model.a_matrix_.format_ = highspy.MatrixFormat.kColwise
     model.a_matrix_.start_, model.a_matrix_.index_ = np.array(starts), np.array(places)
     model.a_matrix_.value_ = np.array(values)
-    solver = need("highspy._core", "the shortest derivation")._Highs()  # highspy.Highs prints a banner
-    for option, value in (("output_flag", False), ("parallel", "off"), ("threads", 1), ("presolve", "off")):
-        solver.setOptionValue(option, value)
+    solver = silent_highs("the shortest derivation")
+    solver.setOptionValue("presolve", "off")
     solver.passModel(model)
-    if solver.run() == highspy.HighsStatus.kError and solver.getModelStatus() == highspy.HighsModelStatus.kNotset:
-        solver.setOptionValue("threads", 0)  # other code has made a larger pool of threads: take that one
-        solver.run()
-    if solver.getModelStatus() != highspy.HighsModelStatus.kOptimal:
+    if solved(solver) != highspy.HighsModelStatus.kOptimal:
         return None
     return np.array(solver.getSolution().col_value)
 

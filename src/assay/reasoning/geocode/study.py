@@ -487,6 +487,7 @@ STUDY = Study(
     better="higher",
     metrics=METRICS,
     seeds=SEEDS,
+    base_seed=3000,
     contract=CONTRACT,
     accepts={"data": "problems as `assay use geocode make` writes them: a folder or .jsonl; faults are put into them"},
     own=own,

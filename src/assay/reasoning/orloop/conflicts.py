@@ -11,8 +11,8 @@ import highspy
 import numpy as np
 
 from assay.errors import InputError
+from assay.parts.highs import solved
 
-from .highs import run
 from .model import LinearModel
 from .solving import check_time
 
@@ -147,7 +147,7 @@ class _Search:
             # HiGHS counts the seconds of all runs of an instance.
             h.setOptionValue("time_limit", h.getRunTime() + left)
             self.solves += 1
-            status = run(h)
+            status = solved(h)
             if status in (highspy.HighsModelStatus.kOptimal, highspy.HighsModelStatus.kModelEmpty):
                 return True
             if status in (highspy.HighsModelStatus.kInfeasible, highspy.HighsModelStatus.kUnboundedOrInfeasible):

@@ -9,7 +9,6 @@ import numpy as np
 
 from .actions import Action
 from .environment import RepairEnv
-from .highs import run
 from .model import LinearModel
 from .scoring import Score
 
@@ -51,7 +50,9 @@ def elastic(model: LinearModel) -> list[Action]:
     """Return the relaxations with the least sum over all rows, with bounds of columns kept (``feasRelax``)."""
     h = model.to_highs()
     if h.feasibilityRelaxation(-1.0, -1.0, 1.0) == highspy.HighsStatus.kError:
-        run(h)
+        h = model.to_highs()  # refused one thread, where other code has made a pool: see parts.highs
+        h.setOptionValue("threads", 0)
+        h.feasibilityRelaxation(-1.0, -1.0, 1.0)
     x = np.array(h.getSolution().col_value)
     if x.shape != (model.shape[1],):
         return []

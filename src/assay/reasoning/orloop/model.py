@@ -14,8 +14,8 @@ import scipy.sparse as sp
 from numpy.typing import ArrayLike, NDArray
 
 from assay.errors import InputError, one_line
+from assay.parts.highs import silent_highs
 
-from .highs import silent_highs
 from .model_files import Read, read_highs, write_highs
 
 _FAMILY = re.compile(r"^(.*?)(?:\[|_\d|\()")

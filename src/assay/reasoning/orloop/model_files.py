@@ -14,8 +14,7 @@ import highspy
 
 from assay.errors import InputError, one_line
 from assay.parts.checkpoints import new_file
-
-from .highs import silent_highs
+from assay.parts.highs import silent_highs
 
 SUFFIXES = (".mps", ".lp", ".mps.gz", ".lp.gz")
 LARGEST = 2**31

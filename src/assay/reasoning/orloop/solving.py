@@ -10,8 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from assay.errors import InputError
+from assay.parts.highs import solved
 
-from .highs import run
 from .model import LinearModel
 
 Status = Literal["optimal", "infeasible", "unbounded", "limit", "error"]
@@ -71,14 +71,14 @@ def solve(model: LinearModel, *, time_limit: float = 10.0) -> Solution:
     h = model.to_highs()
     h.setOptionValue("time_limit", float(time_limit))
     h.setOptionValue("mip_rel_gap", 0.0)
-    status = run(h)
+    status = solved(h)
     if status == highspy.HighsModelStatus.kUnboundedOrInfeasible:
         h.setOptionValue("presolve", "off")
-        status = run(h)
+        status = solved(h)
     if status == highspy.HighsModelStatus.kUnboundedOrInfeasible:  # a mixed-integer model: ask for feasibility alone
         n = model.shape[1]
         h.changeColsCost(n, np.arange(n, dtype=np.int32), np.zeros(n))
-        feasible = run(h) == highspy.HighsModelStatus.kOptimal
+        feasible = solved(h) == highspy.HighsModelStatus.kOptimal
         return Solution("unbounded" if feasible else _KNOWN.get(h.getModelStatus(), "error"))
     known = _KNOWN.get(status, "error")
     some = h.getInfo().primal_solution_status == highspy.SolutionStatus.kSolutionStatusFeasible

@@ -225,7 +225,7 @@ TASKS = (
 )
 BASELINES = ("random", "drop_first", "min_relax", "whole_model", "by_kind", "outlier")
 ALL = ("bias", "bias_hard")
-ORDER_SIZES = {Budget.SMOKE: (200, 80), Budget.QUICK: (1000, 300), Budget.FULL: (1000, 300), Budget.PAPER: (1000, 300)}
+ORDER_SIZES = {Budget.SMOKE: (200, 40), Budget.QUICK: (1000, 300), Budget.FULL: (1000, 300), Budget.PAPER: (1000, 300)}
 """Decisions that are asked, and updates."""
 
 
@@ -301,7 +301,14 @@ ORDER_ARMS = (
     Arm(
         "rlvr_curriculum", partial(train, order="stages"), "ablation", "the same, from clear-cut decisions to all", ALL
     ),
-    Arm("rlvr_shuffled", partial(train, order="shuffled"), "ablation", "the curriculum's decisions in any order", ALL),
+    Arm(
+        "rlvr_shuffled",
+        partial(train, order="shuffled"),
+        "ablation",
+        "the curriculum's decisions in any order",
+        ALL,
+        QUICK,
+    ),
     Arm("imitation", partial(fit, shown="human"), "baseline", "fitted to the orders of a biased person", ALL),
     Arm("told", partial(fit, shown="best"), "baseline", "fitted to the best orders", ALL, QUICK),
     Arm("order_mean", order_mean, "trivial", "mean demand, always", ALL),
