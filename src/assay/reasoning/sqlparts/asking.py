@@ -38,6 +38,8 @@ class Vote:
         Mean score of its tree with those of the other samples that run, from 0 to 1; with none, 1 if it runs itself.
     same
         How many samples give the same rows, itself included; 0 where it fails.
+    completion
+        All that it wrote.
     """
 
     sql: str | None
@@ -45,6 +47,7 @@ class Vote:
     rows: Rows | SqlError | None
     agreement: float
     same: int
+    completion: str = ""
 
 
 @dataclass(frozen=True)
@@ -61,12 +64,15 @@ class Answer:
         The components that were written before it.
     votes
         All samples, in the model's order.
+    completion
+        All that the chosen sample wrote; empty without samples.
     """
 
     sql: str | None
     rows: Rows | SqlError | None
     parts: tuple[str, ...]
     votes: tuple[Vote, ...]
+    completion: str = ""
 
 
 class Asker:
@@ -211,11 +217,12 @@ def choose(completions: Sequence[str], db: SafeDatabase, *, consensus: Consensus
             near = [_near(trees[place], trees[o], read[place].sql, read[o].sql) for o in others]
             agreement = sum(near) / len(near) if near else 1.0
             same = 1 + sum(_same(rows, results[o]) for o in others)
-        votes.append(Vote(one.sql, one.parts, rows, agreement, same))
+        votes.append(Vote(one.sql, one.parts, rows, agreement, same, completions[place]))
     if not votes:
         return Answer(None, None, (), ())
     place = _best(votes, consensus) if good and consensus is not None else _first(votes)
-    return Answer(votes[place].sql, votes[place].rows, votes[place].parts, tuple(votes))
+    chosen = votes[place]
+    return Answer(chosen.sql, chosen.rows, chosen.parts, tuple(votes), chosen.completion)
 
 
 def _best(votes: Sequence[Vote], consensus: Consensus) -> int:

@@ -356,9 +356,13 @@ class SafeDatabase:
         size = 0
         while True:
             left = deadline - time.monotonic()
-            ready = select.select([out], [into] if line else [], [], left) if left > 0 else ([], [], [])
+            waiting = select.poll()  # unlike select, also where more than 1024 files are open
+            waiting.register(out, select.POLLIN)
+            if line:
+                waiting.register(into, select.POLLOUT)
+            ready = {file for file, _ in waiting.poll(1000 * left)} if left > 0 else set()
             try:
-                if ready[0]:
+                if out in ready:
                     piece = os.read(out, 1 << 20)
                     pieces.append(piece)
                     size += len(piece)
@@ -366,7 +370,7 @@ class SafeDatabase:
                         return None
                     if piece.endswith(b"\n"):
                         return dict(json.loads(b"".join(pieces)))
-                elif ready[1]:
+                elif into in ready:
                     line = line[os.write(into, line) :]
                 else:
                     return None

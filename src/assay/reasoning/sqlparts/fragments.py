@@ -25,6 +25,10 @@ ASKED_FOR: dict[Level, int] = {"simple": 0, "moderate": 2, "challenging": 3}
 MOST_PARTS = 32
 """Of a completion; what comes after counts as junk without being read."""
 
+_MOST_NODES = (200, 4)
+"""Of all components together: so many, and so many times those of gold; those beyond are junk, and so is what they
+would cost to compare with one another."""
+
 
 @dataclass(frozen=True)
 class Part:
@@ -194,10 +198,14 @@ def components_score(
 def _distinct(parts: Sequence[str], gold: Tree, dialect: str, schema: Schema | None) -> tuple[list[Tree], float]:
     """The components that say something of their own, and the weight of all of them."""
     weight = 0.0
+    left = _MOST_NODES[0] + _MOST_NODES[1] * gold.size
     trees: list[Tree] = []
     for place, part in enumerate(parts):
         tree = _read(part, dialect, schema) if place < MOST_PARTS else None
         weight += max(1, len(part.split())) if tree is None else tree.size
+        if tree is not None and tree.size > left:
+            continue
+        left -= 0 if tree is None else tree.size
         if tree is not None and tree.key != gold.key and all(tree.key != other.key for other in trees):
             trees.append(tree)
     alone = [

@@ -5,6 +5,7 @@ from __future__ import annotations
 import difflib
 import logging
 import threading
+from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -30,7 +31,16 @@ _NEGATED: dict[type[exp.Expression], type[exp.Expression]] = {
     exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT,
 }  # fmt: skip
 _COMMUTE = (exp.Add, exp.Mul, exp.BitwiseAnd, exp.BitwiseOr)
-_ARITHMETIC = (exp.Add, exp.Sub, exp.Mul, exp.Div, exp.Mod, exp.IntDiv)
+_COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between, exp.Limit, exp.Offset)
+_WRITTEN = {
+    exp.Select: frozenset(
+        ["with_", "with", "expressions", "from_", "from", "joins", "where", "group", "having", "distinct", "order"]
+        + ["limit", "offset", "hint"]
+    ),
+    exp.Table: frozenset(["this", "db", "catalog", "alias", "joins", "hints", "indexed"]),
+}
+"""What of a query and a table is written by rules of its own; whatever else they have is written as it stands."""
+
 _QUERIES = (exp.Select, exp.SetOperation, exp.Subquery, exp.Values)
 
 
@@ -94,9 +104,9 @@ def parse(sql: str | exp.Expression, dialect: str = "sqlite") -> exp.Expression:
         if len(sql) > MOST_CHARACTERS:
             raise SqlParseError(f"the query has {len(sql)} characters; at most {MOST_CHARACTERS} are read")
         found = _parsed(sql, dialect)
-    while isinstance(found, exp.Subquery | exp.Paren) and not found.args.get("alias"):
+    while isinstance(found, exp.Subquery | exp.Paren) and not found.args.get("alias") and not _tail(found):
         found = found.this
-    if not isinstance(found, exp.Select | exp.SetOperation | exp.Values):
+    if not isinstance(found, _QUERIES):
         kind = one_line(type(found).__name__.upper(), 40)
         raise SqlParseError(f"not a query: {kind} is none of SELECT, WITH and set operations", 1, 1)
     if isinstance(found, exp.Select) and not found.expressions:
@@ -155,6 +165,8 @@ def _cached(sql: str, dialect: str) -> Tree:
 
 def _tree(sql: str | exp.Expression, dialect: str, schema: Schema | None) -> Tree:
     parsed = parse(sql, dialect)
+    if isinstance(sql, exp.Expression):
+        parsed = parsed.copy()  # what is written anew below takes over pieces of what it is given
     try:
         return Writer(dialect, schema).query(parsed, None)
     except RecursionError:
@@ -203,9 +215,14 @@ class Writer:
 
     def query(self, node: exp.Expression, outer: Scope | None) -> Tree:
         """A SELECT, VALUES or set operation."""
-        while isinstance(node, exp.Subquery | exp.Paren):
+        while isinstance(node, exp.Subquery | exp.Paren) and not _tail(node):
             node = node.this
         scope = Scope([], outer, dict(outer.ctes) if outer else {})
+        if isinstance(node, exp.Subquery):  # (SELECT …) LIMIT 1
+            return Tree(
+                "Query bracketed",
+                (*self._with(node, scope), self.query(node.this, scope), *self._tail(node, scope, [])),
+            )
         named = self._with(node, scope)
         if isinstance(node, exp.SetOperation):
             return self._set_operation(node, scope, named)
@@ -220,9 +237,10 @@ class Writer:
             return []
         bodies: list[tuple[str, Tree]] = []
         recursive = bool(with_.args.get("recursive"))
+        used = _uses(node, with_)
         for cte in with_.expressions:
             name = cte.alias.lower()
-            uses = sum(1 for t in node.find_all(exp.Table) if t.name.lower() == name and not t.args.get("db"))
+            uses = used[name]
             columns = [c.name.lower() for c in cte.args["alias"].columns]
             inside = sum(1 for t in cte.find_all(exp.Table) if t.name.lower() == name)
             if uses == 1 and not inside:
@@ -272,8 +290,8 @@ class Writer:
     def _select(self, node: exp.Select, scope: Scope, named: list[Tree]) -> Tree:
         args = node.args
         from_ = args.get("from_") or args.get("from")
-        joins = list(args.get("joins") or ())
-        items = ([from_.this] if from_ else []) + [join.this for join in joins]
+        first, joins = _opened(from_.this if from_ else None, args.get("joins") or ())
+        items = ([first] if from_ else []) + [join.this for join in joins]
         trees = self._sources(items, scope)
         conditions: list[Tree] = []
         sources = trees[: 1 if from_ else 0]
@@ -292,6 +310,7 @@ class Writer:
         scope.aliases = _aliases(node)
         children = list(named)
         distinct = args.get("distinct")
+        on = distinct.args.get("on") if distinct is not None else None
         outputs = Tree("Projections", tuple(self.expression(e, scope) for e in node.expressions))
         children.append(outputs)
         if sources:
@@ -307,12 +326,15 @@ class Writer:
                 self.expression(e, scope) for k in ("rollup", "cube", "grouping_sets") for e in group.args.get(k) or ()
             ]
             children.append(Tree("GroupBy", (*keys, *rest), True))
-            if not rest and {key.key for key in keys} <= {output.key for output in outputs.children}:
+            if on is None and not rest and {key.key for key in keys} <= {output.key for output in outputs.children}:
                 distinct = None  # the rows differ by their groups already
         having = args.get("having")
         if having is not None:
             inside = tuple(self._conjuncts(having.this, scope, by_alias=True))
             children.append(Tree("Having", (Tree("And", inside, True),)))
+        children += self._rest(node, scope)
+        if on is not None:
+            children.append(Tree("distinct on", tuple(self.expression(e, scope) for e in on.expressions), True))
         children += self._tail(node, scope, node.expressions)
         return Tree("Query distinct" if distinct is not None else "Query", tuple(children))
 
@@ -334,6 +356,16 @@ class Writer:
             if part is not None:
                 value = part.args.get("expression") or part.args.get("count")
                 trees.append(Tree(name.capitalize(), (self.expression(value, scope),) if value is not None else ()))
+        return trees
+
+    def _rest(self, node: exp.Select | exp.Table, scope: Scope) -> list[Tree]:
+        """What no rule speaks of: named windows, QUALIFY, samples and the like."""
+        trees = []
+        for name, value in node.args.items():
+            if value and name not in _WRITTEN[exp.Table if isinstance(node, exp.Table) else exp.Select]:
+                below = value if isinstance(value, list) else [value]
+                inside = [self.expression(b, scope) if isinstance(b, exp.Expression) else Tree(str(b)) for b in below]
+                trees.append(Tree(name, tuple(inside)))
         return trees
 
     def _key(self, node: exp.Expression, scope: Scope, outputs: list[exp.Expression]) -> Tree:
@@ -364,7 +396,10 @@ class Writer:
                 seen[name] = seen.get(name, 0) + 1
                 label = f"table {name}" + (f"#{seen[name]}" if counts[name] > 1 else "")
                 scope.sources.append(Source(item.alias_or_name.lower(), label, name))
-                trees.append(Tree(label))
+                trees.append(Tree(label, tuple(self._rest(item, scope))))
+                continue
+            if _bracketed(item):
+                trees.append(self._brackets(item, scope))
                 continue
             queries += 1
             label = "derived" if queries == 1 else f"derived {queries}"
@@ -385,6 +420,18 @@ class Writer:
                 trees.append(self.expression(item, scope))
                 scope.sources.append(Source(alias, label, None))
         return trees
+
+    def _brackets(self, item: exp.Expression, scope: Scope) -> Tree:
+        """A join in brackets on the right of an outer join."""
+        first, joins = _opened(item, ())
+        trees = self._sources([first, *(join.this for join in joins)], scope)
+        conditions = [c for join in joins for c in self._conjuncts(join.args.get("on"), scope)]
+        sides = " ".join(
+            str(join.args.get(k)) for join in joins for k in ("method", "side", "kind") if join.args.get(k)
+        )
+        inside = Tree("Sources", tuple(trees), not sides)
+        on = (Tree("On", (Tree("And", tuple(conditions), True),)),) if conditions else ()
+        return Tree(f"Brackets {sides}".strip().lower(), (inside, *on))
 
     def _outputs(self, query: exp.Expression, columns: list[str]) -> dict[str, str]:
         """What the outputs of a query in FROM are called from outside: by their column, or else by their place."""
@@ -448,7 +495,7 @@ class Writer:
         if isinstance(node, exp.Column):
             return self._column(node, scope, by_alias)
         if isinstance(node, exp.Literal):
-            number = _plain_number(node) if not isinstance(node.parent, _ARITHMETIC) else node.name
+            number = _plain_number(node) if _is_compared(node) else node.name
             return Tree(f"'{node.name}'" if node.is_string else number)
         if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
             return Tree("-" + self.expression(node.this, scope).label)
@@ -464,6 +511,8 @@ class Writer:
             among = (
                 self.query(query, scope)
                 if query is not None
+                else Tree(f"table {self._name(node.args['field'].this)}")  # a IN t
+                if isinstance(node.args.get("field"), exp.Column)
                 else Tree("List", tuple(self.expression(e, scope) for e in node.expressions), True)
             )
             return Tree("In", (self.expression(node.this, scope, by_alias), among))
@@ -472,7 +521,9 @@ class Writer:
         if isinstance(node, exp.Count):
             return self._count(node, scope)
         if isinstance(node, exp.Cast):
-            return Tree(f"Cast {node.to.sql().lower()}", (self.expression(node.this, scope, by_alias),))
+            return Tree(
+                f"{type(node).__name__} {node.to.sql().lower()}", (self.expression(node.this, scope, by_alias),)
+            )
         return self._other(node, scope, by_alias)
 
     def _count(self, node: exp.Count, scope: Scope) -> Tree:
@@ -553,6 +604,56 @@ class Writer:
         return name if quoted and not self.any_case else name.lower()
 
 
+def _uses(node: exp.Expression, with_: exp.Expression) -> Counter[str]:
+    """How often each table is named in a query and in those of its named queries that it comes to use."""
+
+    def named(inside: exp.Expression) -> Counter[str]:
+        return Counter(t.name.lower() for t in inside.find_all(exp.Table) if not t.args.get("db"))
+
+    bodies = {cte.alias.lower(): named(cte) for cte in with_.expressions}
+    todo = [named(node) - sum(bodies.values(), Counter())]
+    counts: Counter[str] = Counter()
+    while todo:
+        for name, times in todo.pop().items():
+            if name in bodies and not counts[name]:
+                todo.append(bodies[name])
+            counts[name] += times
+    return counts
+
+
+def _bracketed(item: exp.Expression | None) -> bool:
+    """Whether it is a table, or a join of tables, in brackets."""
+    inside = item
+    while isinstance(inside, exp.Subquery) and not inside.args.get("alias"):
+        if isinstance(inside.this, exp.Table) or (
+            isinstance(inside.this, exp.Subquery) and inside.this.args.get("alias")
+        ):
+            return True
+        inside = inside.this
+    return False
+
+
+def _opened(
+    first: exp.Expression | None, joins: Iterable[exp.Expression]
+) -> tuple[exp.Expression, list[exp.Expression]]:
+    """The first source and the joins behind it, without the brackets that mean nothing there."""
+    found: list[exp.Expression] = []
+    while _bracketed(first):
+        assert first is not None
+        found[:0] = first.args.get("joins") or ()
+        first = first.this
+    if first is not None:
+        found[:0] = first.args.get("joins") or ()
+    for join in joins:
+        found.append(join)
+        if not any(join.args.get(k) for k in ("method", "side", "kind")) and not join.args.get("using"):
+            inner, more = _opened(join.this, ())
+            if inner is not join.this:
+                join.set("this", inner)
+            found += more
+    return first, found  # type: ignore[return-value]
+
+
 def _unused(tree: Tree) -> Tree:
     """What is named and never used: it has its size, and matches nothing that is used."""
     return Tree(f"unused {tree.label}", tuple(map(_unused, tree.children)), tree.unordered)
@@ -572,6 +673,14 @@ def _aliases(select: exp.Select) -> dict[str, exp.Expression]:
 
 def _tail(node: exp.Expression) -> bool:
     return any(node.args.get(name) is not None for name in ("order", "limit", "offset", "with_", "with"))
+
+
+def _is_compared(node: exp.Expression) -> bool:
+    """Whether a number is compared with something as it stands: then 1.0 is 1, as it is not in 1.0 / 2."""
+    above = node.parent
+    while isinstance(above, exp.Paren | exp.Neg):
+        above = above.parent
+    return isinstance(above, _COMPARING)
 
 
 def _plain_number(node: exp.Literal) -> str:

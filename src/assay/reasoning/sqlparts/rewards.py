@@ -184,7 +184,7 @@ def _score(
     if db_id is not None and db_path is None:
         raise InputError("db_id needs db_path, the folder of the databases")
     if db_id is not None:
-        if Path(db_id).name != db_id:
+        if db_id in ("", ".", "..") or Path(db_id).name != db_id:
             raise InputError(f"db_id must be a plain name, got {db_id!r}")
         db_path = str(Path(str(db_path)) / db_id / f"{db_id}.sqlite")
     db = _database(str(db_path)) if db_path is not None else None

@@ -33,7 +33,7 @@ from .matching import mcs_score
 from .prompts import Ways
 from .questions import Question, questions
 
-QUERIES = {Budget.SMOKE: 16, Budget.QUICK: 40, Budget.FULL: 120, Budget.PAPER: 300}
+QUERIES = {Budget.SMOKE: 10, Budget.QUICK: 40, Budget.FULL: 120, Budget.PAPER: 300}
 ROWS = {Budget.SMOKE: 800, Budget.QUICK: 1500, Budget.FULL: 3000, Budget.PAPER: 3000}
 """Flights, or orders of the shop, in the database on which candidates are run."""
 

@@ -55,9 +55,7 @@ def score(
     mine, right = read_rows(predictions), read_rows(gold, "sql")
     if "sql" not in mine and "completion" not in mine:
         raise InputError(f"{predictions.name} needs a column sql or completion")
-    said = mine.set_index("question_id")["completion" if "completion" in mine else "sql"].fillna("")
-    if "completion" not in mine:
-        said = said.map(lambda sql: f"<sql>{sql}</sql>")
+    said = _said(mine)
     if not set(said.index) & set(right["question_id"]):
         raise InputError(f"{predictions.name} and {gold.name} have no question_id in common")
     rows = []
@@ -143,6 +141,8 @@ def sft(
     mode: Way = "parts",
 ) -> None:
     """Write conversations to fine-tune a model on; with --db the prompts describe the tables."""
+    if out.exists():
+        raise InputError(f"{out} exists: give another file")
     right = read_rows(gold, "question", "sql")
     rows = right.to_dict("records")
     texts: dict[str, str] = {}
@@ -157,6 +157,15 @@ def sft(
     with new_file(out) as file:
         file.write_text("".join(json.dumps(row, ensure_ascii=False) + "\n" for row in made), encoding="utf-8")
     typer.echo(f"{len(made)} conversations written to {out}")
+
+
+def _said(mine: pd.DataFrame) -> pd.Series[str]:
+    """What was written for each question: the completion, or the query alone where there is none."""
+    table = mine.set_index("question_id")
+    none = pd.Series(None, index=table.index, dtype=object)
+    alone = table["sql"].map(lambda sql: f"<sql>{sql}</sql>", na_action="ignore") if "sql" in table else none
+    whole = table["completion"] if "completion" in table else none
+    return whole.where(whole.notna(), alone).fillna("")
 
 
 def _scored(completion: str, row: dict[str, Any], db: SafeDatabase | None, mode: str) -> dict[str, Any]:
@@ -200,8 +209,15 @@ def _answered(question: str, answer: Answer) -> dict[str, Any]:
         "sql": answer.sql,
         "error": getattr(answer.rows, "message", None),
         "parts": list(answer.parts),
+        "completion": answer.completion,
         "votes": [
-            {"sql": v.sql, "agreement": v.agreement, "same": v.same, "error": getattr(v.rows, "message", None)}
+            {
+                "sql": v.sql,
+                "agreement": v.agreement,
+                "same": v.same,
+                "error": getattr(v.rows, "message", None),
+                "completion": v.completion,
+            }
             for v in answer.votes
         ],
     }
