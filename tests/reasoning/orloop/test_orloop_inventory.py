@@ -8,6 +8,7 @@ from scipy import integrate
 from scipy.stats import norm
 
 from assay.errors import InputError
+from assay.parts import net_files
 from assay.reasoning.orloop import bias_report, cost_gap, curriculum, eoq, newsvendor
 from assay.reasoning.orloop.inventory import Decision, eoq_order, newsvendor_order
 
@@ -162,10 +163,10 @@ def test_an_order_policy_is_written_and_read(tmp_path, asked, imitation, device)
     back = OrderPolicy.from_pretrained(folder, device=device)
     assert back.inputs == imitation.inputs
     np.testing.assert_allclose(back.orders(asked), imitation.orders(asked), rtol=1e-5)
-    (folder / "config.json").write_text('{"model_type": "other"}')
-    with pytest.raises(InputError, match="model_type"):
-        OrderPolicy.from_pretrained(folder)
-    with pytest.raises(InputError, match="no order policy"):
+    net_files.save(tmp_path / "q", "orloop-orders", {"inputs": "moods"}, {})
+    with pytest.raises(InputError, match="no such order policy"):
+        OrderPolicy.from_pretrained(tmp_path / "q")
+    with pytest.raises(InputError, match="no orloop-orders folder"):
         OrderPolicy.from_pretrained(tmp_path)
 
 

@@ -4,9 +4,12 @@ import math
 
 import numpy as np
 import pytest
+from chat_server import completion, said, serving
 
-from assay.errors import InputError
+from assay.errors import EndpointError, InputError
+from assay.evidence.asking import with_endpoint
 from assay.evidence.study import Budget
+from assay.parts.chat import Chat
 from assay.reasoning.orloop import LinearModel, RepairEnv, generate, prompt, solve
 from assay.reasoning.orloop.naming import SECTIONS, renamed
 from assay.reasoning.orloop.study import STUDY, own, run_diagnose_all, score, score_milp
@@ -136,3 +139,70 @@ def test_a_users_model(tmp_path, hidden, cache):
         own({"data": hidden[0].model.write(tmp_path / "bad.mps")})
     with pytest.raises(InputError, match="as data"):
         own({"model": path})
+
+
+# A language model that the user brings.
+
+
+def asked(server):
+    return with_endpoint(STUDY, Chat(server.url, "small", retries=0, cache=False))
+
+
+def conflict(body):
+    """The rows in conflict and the others that a prompt shows, by name."""
+    shown = said(body)
+    rows = shown.split("Rows in conflict:\n")[1].split("\n\n")[0].splitlines()
+    others = shown.partition("Other rows of these families:\n")[2].splitlines()
+    return [line.split(":")[0] for line in rows], [line.split(":")[0] for line in others]
+
+
+def test_a_users_language_model_plays_the_models(cache):
+    def answer(handler, body, count):
+        handler.json(completion(f"Away with it.\nDROP {conflict(body)[0][0]}"))
+
+    with serving(answer) as server:
+        study = asked(server)
+        given, hidden = study.task("lp").load(5, Budget.SMOKE)
+        actions = study.arm("model").run(given, 5, Budget.SMOKE)
+        bodies = server.bodies
+    metrics = study.task("lp").score(actions, hidden)
+    dropped = study.task("lp").score(study.arm("drop_first").run(given, 5, Budget.SMOKE), hidden)
+    assert metrics == dropped  # it did what dropping does, and is scored alike
+    assert metrics["drift"] == pytest.approx(metrics["rr5"] - metrics["op5"])
+    assert metrics["drift"] > 0.2
+    assert len(bodies) == sum(map(len, actions))  # one reply an action, and none once a model is feasible
+    for body in bodies:
+        rows, others = conflict(body)
+        assert body["temperature"] == 0
+        assert not set(rows) & set(others)
+        assert {name.rsplit("_", 1)[0] for name in others} <= {name.rsplit("_", 1)[0] for name in rows}
+        assert not any(f"{one.optimum:g}" in said(body) for one in hidden)
+    assert any(conflict(body)[1] for body in bodies)
+
+
+def test_some_failed_requests_are_bad_actions_and_only_failures_an_error(cache):
+    def answer(handler, body, count):
+        if count == 3:
+            handler.json({"error": {"message": "broken"}}, 400)
+        else:
+            handler.json(completion("SUBMIT"))
+
+    with serving(answer) as server:
+        study = asked(server)
+        given, _ = study.task("lp").load(5, Budget.SMOKE)
+        actions = study.arm("model").run(given, 5, Budget.SMOKE)
+    assert sorted(actions) == sorted([["SUBMIT"]] * (len(actions) - 1) + [["", "SUBMIT"]])
+    with serving(lambda handler, body, count: handler.json({"error": {"message": "broken"}}, 500)) as server:
+        with pytest.raises(EndpointError):
+            asked(server).arm("model").run(given, 5, Budget.SMOKE)
+    with pytest.raises(EndpointError, match="--endpoint"):
+        STUDY.arm("model").run(given, 5, Budget.SMOKE)
+
+
+def test_claims_about_a_language_model_need_one():
+    about = [claim for claim in STUDY.claims if "model" in (claim.arm, *claim.others)]
+    assert [claim.says for claim in about] == [
+        "your model: feasibility is not repair",
+        "the trained policy repairs more than your model",
+    ]
+    assert all(claim.needs == "a language model" for claim in about)

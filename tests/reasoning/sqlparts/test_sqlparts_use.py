@@ -75,6 +75,14 @@ def test_bird_s_own_layout_and_without_a_database(files):
     assert not (files / "dry" / "trees.png").exists()
 
 
+def test_spider_s_own_layout_with_a_parse_beside_each_query(files):
+    gold = [{"db_id": "shop", "question": g["question"], "query": g["sql"], "sql": {"select": [0]}} for g in GOLD]
+    (files / "dev.json").write_text(json.dumps(gold))
+    (files / "said.json").write_text(json.dumps([{"sql": g["sql"]} for g in GOLD]))
+    run("score", files / "said.json", files / "dev.json", "--db", files / "dbs", "-o", files / "o")
+    assert pd.read_csv(files / "o" / "scores.csv")["ast"].tolist() == [1, 1, 1, 1]
+
+
 def test_a_right_query_that_cannot_be_judged_is_named_and_does_not_stop_the_others(files):
     rows = [*GOLD, {"question_id": "5", "sql": "SELECT nothing FROM t"}, {"question_id": "6", "sql": "SELECT a FROM"}]
     pd.DataFrame(rows).to_json(files / "some.jsonl", orient="records", lines=True)

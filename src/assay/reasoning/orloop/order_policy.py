@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from math import isfinite
 from pathlib import Path
@@ -11,15 +10,15 @@ from typing import Literal
 
 import numpy as np
 
-from assay.errors import InputError, MissingPart
-from assay.parts.checkpoints import new_folder, pick_device
+from assay.errors import InputError, MissingPart, one_line
+from assay.parts import net_files
+from assay.parts.checkpoints import pick_device
 
 from .inventory import Decision
 
 try:
     import torch
     from jaxtyping import Float
-    from safetensors.torch import load_file, save_file
     from torch import Tensor
 
     from assay.numerics.policy_gradient import group_advantages
@@ -28,6 +27,7 @@ except ModuleNotFoundError as error:
 
 Inputs = Literal["ratio", "prices"]
 INPUTS: dict[str, tuple[str, ...]] = {"ratio": ("critical ratio", "sigma / mu"), "prices": ("p", "c", "s")}
+KIND = "orloop-orders"
 HIDDEN = 32
 
 
@@ -94,28 +94,18 @@ class OrderPolicy(torch.nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the weights as safetensors with JSON beside them; return the folder."""
-        with new_folder(folder) as fresh:
-            save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, fresh / "model.safetensors")
-            text = json.dumps({"model_type": "orloop-orders", "inputs": self.inputs, "hidden": HIDDEN}, indent=2)
-            (fresh / "config.json").write_text(text)
+        net_files.save(folder, KIND, {"inputs": self.inputs, "hidden": HIDDEN}, self.state_dict())
         return Path(folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str = "auto") -> OrderPolicy:
         """Read what :meth:`save_pretrained` wrote; InputError for another folder."""
-        path = Path(folder)
+        state, weights = net_files.load(folder, KIND)
         try:
-            config = json.loads((path / "config.json").read_text())
-            weights = load_file(path / "model.safetensors")
-        except Exception as error:
-            raise InputError(f"{folder} holds no order policy (config.json and model.safetensors)") from error
-        if not isinstance(config, dict) or config.get("model_type") != "orloop-orders":
-            raise InputError(f"{folder} holds no order policy: model_type in config.json must be orloop-orders")
-        policy = cls(config.get("inputs", ""))
-        try:
+            policy = cls(state["inputs"])
             policy.load_state_dict(weights)
-        except RuntimeError as error:
-            raise InputError(f"{folder}: the weights are not those of an order policy") from error
+        except (KeyError, InputError, RuntimeError) as error:
+            raise InputError(f"{folder} holds no such order policy: {one_line(error, 100)}") from None
         return policy.to(pick_device(device))
 
 

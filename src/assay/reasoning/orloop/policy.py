@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import copy
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from assay.errors import InputError, MissingPart
-from assay.parts.checkpoints import new_folder, pick_device
+from assay.errors import InputError, MissingPart, one_line
+from assay.parts import net_files
+from assay.parts.checkpoints import pick_device
 
 from .actions import Action
 from .candidates import FEATURES
@@ -22,13 +22,13 @@ from .scoring import RewardSpec
 try:
     import torch
     from jaxtyping import Float
-    from safetensors.torch import load_file, save_file
     from torch import Tensor
 
     from assay.numerics.policy_gradient import group_advantages
 except ModuleNotFoundError as error:
     raise MissingPart(f"a repair policy needs {error.name}", "python -m pip install 'assay[torch]'") from error
 
+KIND = "orloop-policy"
 HIDDEN = 48
 MOST_EDITS = 6
 """Actions of an episode in training."""
@@ -73,28 +73,18 @@ class RepairPolicy(torch.nn.Module):
 
     def save_pretrained(self, folder: str | Path) -> Path:
         """Write the weights as safetensors with JSON beside them; return the folder."""
-        with new_folder(folder) as fresh:
-            save_file({k: v.contiguous().cpu() for k, v in self.state_dict().items()}, fresh / "model.safetensors")
-            text = json.dumps({"model_type": "orloop-policy", "features": FEATURES, "hidden": HIDDEN}, indent=2)
-            (fresh / "config.json").write_text(text)
+        net_files.save(folder, KIND, {"features": FEATURES, "hidden": HIDDEN}, self.state_dict())
         return Path(folder)
 
     @classmethod
     def from_pretrained(cls, folder: str | Path, device: str = "auto") -> RepairPolicy:
         """Read what :meth:`save_pretrained` wrote; InputError for another folder."""
-        path = Path(folder)
+        _, weights = net_files.load(folder, KIND)
         try:
-            config = json.loads((path / "config.json").read_text())
-            weights = load_file(path / "model.safetensors")
-        except Exception as error:
-            raise InputError(f"{folder} holds no repair policy (config.json and model.safetensors)") from error
-        if not isinstance(config, dict) or config.get("model_type") != "orloop-policy":
-            raise InputError(f"{folder} holds no repair policy: model_type in config.json must be orloop-policy")
-        policy = cls()
-        try:
+            policy = cls()
             policy.load_state_dict(weights)
         except RuntimeError as error:
-            raise InputError(f"{folder}: the weights are not those of a repair policy") from error
+            raise InputError(f"{folder} holds no such repair policy: {one_line(error, 100)}") from None
         return policy.to(pick_device(device))
 
 

@@ -11,12 +11,14 @@ from typing import Any, Literal
 import numpy as np
 
 from assay.errors import InputError
+from assay.evidence.asking import Asking
 from assay.evidence.claim import at_least, at_most, higher, lower, not_lower
 from assay.evidence.shared import shared
 from assay.evidence.study import Arm, Budget, Study, Task
+from assay.parts.chat import Chat, Reply
 
 from .actions import Action
-from .environment import RepairEnv
+from .environment import RepairEnv, prompt, row_text
 from .files import read_instances, write_instances
 from .fixing import unknown
 from .hand_rules import RULES
@@ -39,6 +41,8 @@ SIZES = {  # models to learn from, models a task, updates, instances and episode
 }
 FEWER_ERRORS = {"milp": "ABCD", "ood": "ABCDFI"}
 """Two and three errors at once are rare in the new domains, and integer models slow: they would be most of the work."""
+LIKE = 4
+"""Rows of the same family that a language model is shown beside each row in conflict: rules and policies see them all."""
 AFTER = 1e-3
 """Rate of the updates that follow on shown repairs; with the 3e-3 of fresh weights they lose what was shown."""
 
@@ -105,7 +109,7 @@ def score(output: Any, hidden: list[Instance]) -> Mapping[str, float]:
         scores.append(env.score())
     names = ("rr5", "op5", "diag_f1", "diag_recall", "da_iis", "steps", "loyal", "exact")
     out = {name: float(np.mean([getattr(one, name) for one in scores])) for name in names}
-    return {"steps_taken": out.pop("steps"), **out}
+    return {"steps_taken": out.pop("steps"), "drift": out["rr5"] - out["op5"], **out}
 
 
 def run_rule(given: Given, seed: int, budget: Budget, rule: str) -> list[list[Action]]:
@@ -151,6 +155,36 @@ def run_policy(given: Given, seed: int, budget: Budget, reward: str, start: str)
     return [_played(model, policy.act) for model in given.models]
 
 
+def ask_model(chat: Chat, given: Given, seed: int, budget: Budget) -> list[list[str]]:
+    """What the user's model does with each model, one action a reply; a request that fails is a bad action."""
+    envs = [RepairEnv(unknown(model), max_steps=MOST) for model in given.models]
+    for env in envs:
+        env.reset()
+    actions: list[list[str]] = [[] for _ in envs]
+    while going := [i for i, env in enumerate(envs) if not env.done]:
+        replies = chat.complete([_question(envs[i]) for i in going], temperature=0.0)
+        failed = [reply for reply in replies if not isinstance(reply, Reply)]
+        if len(failed) == len(replies):
+            raise failed[0].error()
+        for i, reply in zip(going, replies, strict=True):
+            actions[i].append(reply.samples[0].text if isinstance(reply, Reply) else "")
+            envs[i].step(actions[i][-1])
+    return actions
+
+
+def _question(env: RepairEnv) -> list[dict[str, str]]:
+    """The messages of a state, and rows of the same families to compare with."""
+    rules, state = prompt(env)
+    model, shown = env.state.model, set(env.state.rows)
+    like = []
+    for family in dict.fromkeys(model.family[model.row(name)] for name in env.state.rows[:MOST]):
+        mates = [n for n, f in zip(model.row_names, model.family, strict=True) if f == family and n not in shown]
+        like += [row_text(model, name) for name in mates[:LIKE]]
+    if like:
+        state = state | {"content": state["content"] + "\n\nOther rows of these families:\n" + "\n".join(like)}
+    return [rules, state]
+
+
 def _played(model: LinearModel, choose: Any) -> list[Action]:
     env = RepairEnv(unknown(model), max_steps=MOST)
     env.reset()
@@ -192,6 +226,7 @@ def _arms(repair: tuple[str, ...] | None = REPAIR) -> tuple[Arm, ...]:
             repair,
         ),
         Arm("outlier", rule("outlier"), "baseline", "mend the row that is most unlike its family", repair),
+        Arm("model", Asking(ask_model), "baseline", "your model, shown the conflict and rows like it", ("lp",)),
     )
 
 
@@ -348,6 +383,7 @@ ORDER_CLAIMS = (
 METRICS = {
     "op5": "share of models with the original optimum within 5 edits",
     "rr5": "share of models that are feasible within 5 edits",
+    "drift": "share of models that are feasible within 5 edits with another optimum: rr5 less op5",
     "diag_f1": "F1 of the edited rows against the culprits",
     "diag_recall": "share of the culprits that were edited",
     "da_iis": "share of the first IIS that was edited (the source's measure)",
@@ -406,6 +442,9 @@ def own(paths: Mapping[str, Path]) -> Study:
             higher("op5", "grpo", than="drop_first", says="the policy repairs more than dropping does"),
             higher("op5", "grpo", than="whole_model", says="the policy repairs more than the least relaxation does"),
             higher("op5", "grpo", than="outlier", says="the policy repairs more than the rule of outliers does"),
+            higher(
+                "op5", "grpo", than="model", says="the policy repairs more than your model", needs="a language model"
+            ),
         ),
         primary="op5",
         better="higher",
@@ -431,6 +470,17 @@ CLAIMS = (
     higher("diag_f1", "grpo_composite", than="grpo_outcome", tasks=["lp"], says="rewarding the diagnosis improves it"),
     at_least("transfer", "grpo", 0.0, tasks=["milp"], says="what was learnt on linear models serves integer ones"),
     *ORDER_CLAIMS,
+    at_least(
+        "drift", "model", 0.45, tasks=["lp"], says="your model: feasibility is not repair", needs="a language model"
+    ),
+    higher(
+        "op5",
+        "grpo",
+        than="model",
+        tasks=["lp"],
+        says="the trained policy repairs more than your model",
+        needs="a language model",
+    ),
 )
 
 STUDY = Study(

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from assay.errors import InputError
+from assay.parts.trl import completion_text
 
 from .completion import parse_completion
 from .database import Rows, SafeDatabase, SqlError
@@ -168,6 +169,8 @@ class Asker:
         InputError
             For an empty question, lists of unequal length.
         """
+        if isinstance(questions, str):
+            raise TypeError("questions must be a list of texts, got one text")
         known = list(evidence) if evidence is not None else [""] * len(questions)
         if len(known) != len(questions):
             raise InputError(f"evidence must have a text for each of {len(questions)} questions, got {len(known)}")
@@ -201,7 +204,10 @@ def choose(completions: Sequence[str], db: SafeDatabase, *, consensus: Consensus
     """
     if consensus not in ("mcs", "execution", None):
         raise InputError(f"consensus must be 'mcs', 'execution' or None, got {consensus!r}")
-    read = [parse_completion(text) for text in completions]
+    if isinstance(completions, str):
+        raise TypeError("completions must be a list of texts, one a sample, got one text")
+    said = [completion_text(text) for text in completions]
+    read = [parse_completion(text) for text in said]
     ran: dict[str, Rows | SqlError] = {}
     for one in read:
         if one.sql is not None and one.sql not in ran:
@@ -217,7 +223,7 @@ def choose(completions: Sequence[str], db: SafeDatabase, *, consensus: Consensus
             near = [_near(trees[place], trees[o], read[place].sql, read[o].sql) for o in others]
             agreement = sum(near) / len(near) if near else 1.0
             same = 1 + sum(_same(rows, results[o]) for o in others)
-        votes.append(Vote(one.sql, one.parts, rows, agreement, same, completions[place]))
+        votes.append(Vote(one.sql, one.parts, rows, agreement, same, said[place]))
     if not votes:
         return Answer(None, None, (), ())
     place = _best(votes, consensus) if good and consensus is not None else _first(votes)

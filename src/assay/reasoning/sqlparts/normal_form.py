@@ -34,8 +34,8 @@ _COMMUTE = (exp.Add, exp.Mul, exp.BitwiseAnd, exp.BitwiseOr)
 _COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between, exp.Limit, exp.Offset)
 _WRITTEN = {
     exp.Select: frozenset(
-        ["with_", "with", "expressions", "from_", "from", "joins", "where", "group", "having", "distinct", "order"]
-        + ["limit", "offset", "hint"]
+        {"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "having", "distinct"}
+        | {"order", "limit", "offset", "hint"}
     ),
     exp.Table: frozenset(["this", "db", "catalog", "alias", "joins", "hints", "indexed"]),
 }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from . import labelling
 from .database import SafeDatabase
 from .normal_form import parse
 from .samples import Pool
+from .tables import json_list
 from .tree import SqlParseError
 
 FOLDS = 5
@@ -26,7 +26,6 @@ FOLDS = 5
 
 LEAST = 4 * FOLDS
 LAYOUT = "dev.json"
-MOST_JSON = 256 * 2**20
 
 
 @dataclass(frozen=True)
@@ -104,18 +103,8 @@ def _layout(folder: Path) -> pd.DataFrame:
     file = folder / LAYOUT
     if not file.is_file():
         raise InputError(f"the folder {folder} holds no {LAYOUT}, as BIRD and Spider have it")
-    if file.stat().st_size > MOST_JSON:
-        raise InputError(f"{file} is larger than {MOST_JSON // 2**20} MiB")
-    try:
-        rows = json.loads(file.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise InputError(f"{file} is no JSON: {error}") from None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise InputError(f"{file} must hold a list of questions")
-    known = [{k: v for k, v in row.items() if k in ("sql", "SQL", "query", "pred", "db_id")} for row in rows]
-    if all(isinstance(row.get("query"), str) for row in known):  # Spider has a parsed "sql" beside it
-        known = [{k: v for k, v in row.items() if k != "sql"} for row in known]
-    return pd.DataFrame(known)
+    frame = json_list(file)
+    return frame[[name for name in ("sql", "SQL", "query", "pred", "db_id") if name in frame]]
 
 
 def _database(folder: Path, row: dict[str, Any], name: str) -> Path:

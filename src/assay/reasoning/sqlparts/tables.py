@@ -33,7 +33,7 @@ def read_rows(path: Path, *needed: str) -> pd.DataFrame:
     InputError
         When it cannot be read, lacks a column, or a ``question_id`` stands there twice.
     """
-    frame = _json_list(path) if path.suffix.lower() == ".json" else read_frame(path, text=_TEXT)
+    frame = json_list(path) if path.suffix.lower() == ".json" else read_frame(path, text=_TEXT)
     if "sql" not in frame:
         frame = frame.rename(columns={old: new for old, new in _OTHER_NAMES.items() if old in frame})
     columns_named(frame, path, *needed)
@@ -50,7 +50,14 @@ def read_rows(path: Path, *needed: str) -> pd.DataFrame:
     return frame
 
 
-def _json_list(path: Path) -> pd.DataFrame:
+def json_list(path: Path) -> pd.DataFrame:
+    """The questions of a JSON list of objects; Spider has each query's parse as ``sql`` beside it, which is left out.
+
+    Raises
+    ------
+    InputError
+        When it cannot be read, or is no such list.
+    """
     if not path.is_file():
         raise InputError(f"there is no file {path}")
     if path.stat().st_size > _MOST_BYTES:
@@ -61,7 +68,10 @@ def _json_list(path: Path) -> pd.DataFrame:
         raise InputError(f"{path.name} is no JSON: {one_line(error, 100)}") from None
     if not isinstance(found, list) or not found or not all(isinstance(row, dict) for row in found):
         raise InputError(f"{path.name} must be a list of objects, at least one")
-    return pd.DataFrame(found)
+    frame = pd.DataFrame(found)
+    return (
+        frame.drop(columns="sql") if {"query", "sql"} <= {*frame} and isinstance(found[0].get("sql"), dict) else frame
+    )
 
 
 def database_file(db: Path | None, row: Mapping[str, Any]) -> Path | None:

@@ -52,6 +52,7 @@ def score(
     """
     if mode not in MODES:
         raise InputError(f"--mode must be one of {', '.join(MODES)}, got {mode!r}")
+    _check_free(out)
     mine, right = read_rows(predictions), read_rows(gold, "sql")
     if "sql" not in mine and "completion" not in mine:
         raise InputError(f"{predictions.name} needs a column sql or completion")
@@ -113,6 +114,8 @@ def ask(
         raise InputError("--db FILE, --endpoint URL and --model NAME are needed")
     if questions is not None and out is None:
         raise InputError("--questions needs --out")
+    if out is not None:
+        _check_free(out)
     with SafeDatabase(db, timeout=timeout) as safe:
         chat = Chat(endpoint, model, key_env=key_env)
         asker = Asker(chat, safe, mode=mode, n=n, consensus=consensus)  # type: ignore[arg-type]
@@ -141,7 +144,7 @@ def sft(
     mode: Way = "parts",
 ) -> None:
     """Write conversations to fine-tune a model on; with --db the prompts describe the tables."""
-    if out.exists():
+    if out.exists():  # say so before the work
         raise InputError(f"{out} exists: give another file")
     right = read_rows(gold, "question", "sql")
     rows = right.to_dict("records")
@@ -159,12 +162,18 @@ def sft(
     typer.echo(f"{len(made)} conversations written to {out}")
 
 
+def _check_free(out: Path) -> None:
+    """Refuse a folder that holds something, before the work and not after it."""
+    if out.exists() and (not out.is_dir() or any(out.iterdir())):
+        raise InputError(f"{out} exists and is not an empty folder: give another")
+
+
 def _said(mine: pd.DataFrame) -> pd.Series[str]:
     """What was written for each question: the completion, or the query alone where there is none."""
     table = mine.set_index("question_id")
     none = pd.Series(None, index=table.index, dtype=object)
     alone = table["sql"].map(lambda sql: f"<sql>{sql}</sql>", na_action="ignore") if "sql" in table else none
-    whole = table["completion"] if "completion" in table else none
+    whole = table.get("completion", none)
     return whole.where(whole.notna(), alone).fillna("")
 
 
