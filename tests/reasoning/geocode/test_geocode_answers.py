@@ -43,6 +43,41 @@ from assay.reasoning.geocode import Answer, generate, grade, reward_func
         ("nan", "35", False),
         ("inf", "35", False),
         ("__import__('os')", "35", False),
+        # as people write it
+        ("35˚", "35°", True),
+        ("\\(35^\\circ\\)", "35°", True),
+        ("The answer is **35°**.", "35°", True),
+        ("\\boxed{\\text{35}}", "35°", True),
+        ("∠ABC = 180° − 145° = 35°", "35°", True),
+        ("∠ABC is 35°", "35°", True),
+        ("35°30'", "35.5°", True),
+        ("35,5°", "35.5°", True),
+        ("5⋅√3", "5√3", True),
+        ("5*3**0.5", "5√3", True),
+        ("AB = 5\\sqrt{3} \\approx 8.66", "5√3", True),
+        ("5√3 ≈ 8.7", "5√3", True),
+        ("≈ 8.66", "5√3", True),
+        ("8.66 m", "5√3", True),
+        ("3 1/2", "7/2", True),
+        ("3½", "7/2", True),
+        ("3\\frac{1}{2}", "7/2", True),
+        ("3\\frac{1}{2}", "3/2", False),
+        ("AB : BC = 7 : 2", "7/2", True),
+        # several answers, sides that disagree, and what is no answer
+        ("x = 1, x = 35", "35", False),
+        ("\\boxed{x=1,x=35}", "35", False),
+        ("\\boxed{x=30 x=35}", "35", False),
+        ("\\boxed{40 = 35}", "35", False),
+        ("8.6 ≈ 8.66", "5√3", False),
+        ("x ≠ 35", "35", False),
+        ("x != 35", "35", False),
+        ("\\boxed{x = y - 1, z = 35}", "35", False),
+        ("x < 35", "35", False),
+        ("∠ABC is not 35°", "35°", False),
+        ("2x = 35", "35", False),
+        ("5 cm^2", "25", False),
+        ("1,234", "1.234", False),
+        ("\\boxed{" + "9" * 110 + "^8}", "35", False),
     ],
 )  # fmt: skip
 def test_grades(text, answer, right):
@@ -106,3 +141,30 @@ def test_gaming_answers_earn_nothing(problems):
 def test_bad_rewards(change, match):
     with pytest.raises(InputError, match=match):
         reward_func(None, ["1"], **{"answer": ["1"], **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [
+        ({"answer": None}, "answer must be a list"),
+        ({"answer": ["1", "2"]}, "answer must have a row"),
+        ({"scene": ["x"]}, r"scene\[0\]: the code is no JSON"),
+        ({"scene": [None]}, r"scene\[0\] must be a Scene"),
+        ({"weights": None}, "weights must be three"),
+        ({"weights": (float("nan"), 1, 1)}, "weights must be three"),
+        ({"weights": ("a", 1, 1)}, "weights must be three"),
+    ],
+)
+def test_rewards_need_columns_and_weights(change, match):
+    with pytest.raises(InputError, match=match):
+        reward_func(None, ["1"], **{"answer": ["1"], **change})
+
+
+@pytest.mark.parametrize(
+    ("change", "match"),
+    [({"kind": "area"}, "answer.kind"), ({"rational": None}, "answer.rational"), ({"radicand": -3}, "answer.radicand"),
+     ({"kind": "angle", "radicand": 3}, "answer.radicand"), ({"rational": Fraction(10) ** 400}, "at most 30 digits")],
+)  # fmt: skip
+def test_answers_are_checked(change, match):
+    with pytest.raises(InputError, match=match):
+        Answer(**{"kind": "length", "rational": Fraction(1), "radicand": 2, **change})

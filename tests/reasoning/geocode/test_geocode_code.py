@@ -264,3 +264,13 @@ def test_scores_do_not_depend_on_names_in_problems(problems):
         gold = problem.scene
         letters = dict(zip(gold.points, [f"Q{i}" for i in range(len(gold.points))], strict=True))
         assert score_code(renamed(gold, letters), gold).total == 1
+
+
+def test_two_empty_drawings_are_the_same():
+    assert score_code(Scene({}), Scene({})).total == 1
+
+
+@pytest.mark.parametrize("parts", [(None,), ({}, None), ({}, (), None), ({}, (), (), (1,)), ({}, (), (), (), None)])
+def test_drawings_of_strange_parts_are_refused(parts):
+    with pytest.raises(ParseError, match="must"):
+        Scene(*parts)

@@ -358,3 +358,38 @@ def test_facts_about_the_way_round_say_nothing_of_sizes():
     assert error(Fact("turn", tuple("ABC")), at) == 0
     assert error(Fact("turn", tuple("ACB")), at) == 1
     assert deduce([Fact("turn", tuple("ABC"))], at, []).equations == []
+
+
+def test_a_length_that_is_written_as_a_float_is_what_is_written():
+    assert Given("length", ("A", "B"), 3.1).value == Fraction(31, 10)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), "x", None, True, 0, -1, 10**18 + 9])
+def test_givens_need_a_number(value):
+    with pytest.raises(InputError, match=r"given.value must be"):
+        Given("length", ("A", "B"), value)
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "match"),
+    [
+        (lambda: deduce(None, {}, []), InputError, "facts must be"),
+        (lambda: deduce([], None, []), InputError, "coords must"),
+        (lambda: deduce([], {"A": (0, 0)}, [1]), InputError, "givens must be"),
+        (lambda: deduce([], {"A": (0, 0), "B": (1, 1)}, []).solve(None), TypeError, "target must be"),
+        (
+            lambda: deduce([], {"A": (0, 0), "B": (1, 1)}, []).value(Target("length", ("A", "Z"))),
+            InputError,
+            "point 'Z'",
+        ),
+        (lambda: Target("angle", ("A", "A", "B")), InputError, "3 different names"),
+        (lambda: seed_of([None]), InputError, r"constructions\[0\] must be"),
+        (lambda: seed_of([Construction("triangle", ("A", "B", "C"), (), ("a", 70, 5))]), InputError, "param must be"),
+        (lambda: seed_of([Construction("triangle", (1, 2, 3), (), (50, 70, 5))]), InputError, "must be 3 names"),
+        (lambda: seed_of([Construction("triangle", ("é", "B", "C"), (), (50, 70, 5))]), InputError, "letter A to Z"),
+        (lambda: realise(None), TypeError, "seed must be"),
+    ],
+)
+def test_strange_arguments_are_refused(make, error, match):
+    with pytest.raises(error, match=match):
+        make()

@@ -2,6 +2,7 @@ import base64
 import dataclasses
 import io
 import random
+from fractions import Fraction
 from functools import partial
 
 import numpy as np
@@ -14,7 +15,18 @@ from assay.errors import EndpointError, InputError
 from assay.evidence.asking import with_endpoint
 from assay.evidence.study import Budget
 from assay.parts.chat import Chat
-from assay.reasoning.geocode import generate, reward_func, score_code, verify, write_dataset
+from assay.reasoning.geocode import (
+    Construction,
+    Given,
+    Target,
+    generate,
+    pose,
+    reward_func,
+    score_code,
+    seed_of,
+    verify,
+    write_dataset,
+)
 from assay.reasoning.geocode import study as room
 from assay.reasoning.geocode.align_net import Read
 from assay.reasoning.geocode.checks import GATES
@@ -263,3 +275,21 @@ def test_without_a_model_nothing_is_made_and_the_arm_says_what_is_missing(monkey
     assert len(given) == 2
     with pytest.raises(EndpointError, match="--endpoint"):
         STUDY.arm("model").run(given, 1, SMOKE)
+
+
+def test_faults_that_cannot_be_put_in_are_left_out():
+    alone = pose(seed_of([Construction("equilateral", ("A", "B", "C"), (), (7,))]), Target("length", ("B", "C")))
+    assert FAULTS["false fact"](alone, random.Random(0)) is None
+    assert FAULTS["changed code"](dataclasses.replace(alone, code=alone.scene.to_json()), random.Random(0)) is None
+    flat = Given("angle", ("A", "B", "C"), Fraction(179))
+    wide = dataclasses.replace(alone, seed=dataclasses.replace(alone.seed, givens=(flat,)))
+    assert FAULTS["wrong given"](wide, random.Random(0)) is None
+
+
+def test_a_folder_of_problems_without_train(tmp_path):
+    write_dataset(generate(1, seed=3), tmp_path / "made", fmt="jsonl")
+    (tmp_path / "flat").mkdir()
+    (tmp_path / "made").rename(tmp_path / "flat" / "metadata.jsonl")
+    assert "(1;" in own({"data": tmp_path / "flat"}).tasks[0].what
+    with pytest.raises(InputError, match="there is no"):
+        own({"data": tmp_path / "nowhere"})

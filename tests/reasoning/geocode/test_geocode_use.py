@@ -8,7 +8,17 @@ from PIL import Image
 from typer.testing import CliRunner
 
 from assay.errors import InputError, MissingPart
-from assay.reasoning.geocode import Style, generate, grade, read_code, read_dataset, render, verify, write_dataset
+from assay.reasoning.geocode import (
+    Problem,
+    Style,
+    generate,
+    grade,
+    read_code,
+    read_dataset,
+    render,
+    verify,
+    write_dataset,
+)
 from assay.reasoning.geocode.image import drawn_style
 from assay.reasoning.geocode.use import app
 
@@ -73,7 +83,7 @@ def test_a_sheet_has_all_problems_and_their_solutions(problems, tmp_path):
     more = write_sheet([*problems, *(dataclasses.replace(p, id=p.id + "b") for p in problems)], tmp_path / "m.pdf")
     assert one.count(b"/Type /Page\n") + one.count(b"/Type /Page ") == 2
     pages = more.read_bytes()
-    assert pages.count(b"/Type /Page\n") + pages.count(b"/Type /Page ") == 2 + 3  # four a page, then three a page
+    assert pages.count(b"/Type /Page\n") + pages.count(b"/Type /Page ") == 2 + 2  # four a page, then as fit
 
 
 def test_distractors_are_true_and_not_needed():
@@ -168,3 +178,47 @@ def test_commands_with_options(tmp_path):
     assert "scores.png" in (tmp_path / "scores/report.md").read_text()
     twice = run("score", tmp_path / "p.jsonl", tmp_path / "d", "--out", tmp_path / "scores")
     assert isinstance(twice.exception, InputError | OSError)
+
+
+def test_long_solutions_run_over_pages():
+    from assay.reasoning.geocode.dataset import LINES, _pages
+
+    blocks = [[f"{i} {k}" for k in range(size)] for i, size in enumerate((10, 65, 3, 200, 1))]
+    pages = _pages(blocks)
+    assert all(0 < len(page) <= LINES for page in pages)
+    assert [line for page in pages for line in page if line] == [line for block in blocks for line in block]
+    assert pages[0][-1] == "0 9"  # the second block begins a page, since it does not fit
+
+
+def test_files_as_other_programs_write_them(problems, tmp_path):
+    data, answers = tmp_path / "d.jsonl", tmp_path / "answers.txt"
+    write_dataset(problems, data, fmt="jsonl")
+    rows = [
+        json.dumps({"id": p.id, "answer": p.answer.text(), "note": "a\u2028b"}, ensure_ascii=False) for p in problems
+    ]
+    answers.write_bytes("\r\n".join(rows).encode("utf-8-sig"))
+    result = CliRunner().invoke(app, ["score", str(answers), str(data), "-o", str(tmp_path / "s")])
+    assert result.output.startswith("1.000 right"), result.exception
+    for text, match in (("", "no prediction"), ('{"id":[1],"answer":"1"}', "no problem"), (None, "is a folder")):
+        place = tmp_path / "bad" if text is not None else tmp_path
+        if text is not None:
+            place.write_text(text)
+        result = CliRunner().invoke(app, ["score", str(place), str(data), "-o", str(tmp_path / "t")])
+        assert isinstance(result.exception, InputError)
+        assert match in str(result.exception)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("depth", float("inf")), ("answer_exact", ["length", "3", float("inf")]), ("answer_exact", ["angle", "1e400", 1]),
+     ("givens", [["length", ["A", "B"], "1000000000000000003"]]), ("facts", [["ratio", ["A", "B", "A", "C"], "0"]]),
+     ("constructions", [["triangle", "ABC", "", ["a", 1, 2]]]), ("target", ["angle", ["A", "A", "B"]])],
+)  # fmt: skip
+def test_strange_rows_are_refused_and_name_their_key(problems, key, value):
+    with pytest.raises(InputError, match=f"{key} of a problem"):
+        Problem.from_dict({**problems[0].to_dict(), key: value})
+
+
+def test_a_row_whose_figure_lacks_a_point_fails_its_checks(problems):
+    checks = verify(dataclasses.replace(problems[0], coords={"A": (0.0, 0.0)}))
+    assert "there is no point" in checks.detail["coordinate"]

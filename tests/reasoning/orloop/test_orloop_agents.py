@@ -279,7 +279,7 @@ def test_bad_columns_are_named(instances, arguments, word):
     given = {"prompts": None, "completions": ["SUBMIT"], "instance": [instances[0]]} | arguments
     with pytest.raises(InputError, match=word):
         reward_func(**given)
-    with pytest.raises(InputError, match="different ids"):
+    with pytest.raises(InputError, match="instances must be"):
         reward_for([])
 
 

@@ -8,7 +8,7 @@ from assay.reasoning.orloop import Action, RepairEnv, generate, prompt, reward_f
 
 @pytest.fixture(scope="module")
 def instances():
-    return generate(18, seed=21)
+    return generate(12, seed=21)
 
 
 @pytest.fixture(scope="module")

@@ -10,7 +10,7 @@ from assay.reasoning.orloop.saboteur import ERRORS, same_objective
 
 @pytest.fixture(scope="module")
 def instances():
-    return generate(18, seed=2) + generate(6, errors="ABCDFI", milp=True, seed=2)
+    return generate(9, seed=2) + generate(6, errors="ABCDFI", milp=True, seed=2)
 
 
 def undone(one, but=()):

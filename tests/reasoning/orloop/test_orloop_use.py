@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from typer.testing import CliRunner
 
 from assay.errors import InputError
-from assay.reasoning.orloop import LinearModel, generate, repair, solve
+from assay.reasoning.orloop import LinearModel, generate, iis, repair, rl_rows, solve
 from assay.reasoning.orloop.environment import row_text
 from assay.reasoning.orloop.files import read_instances, write_instances
 from assay.reasoning.orloop.use import app
@@ -192,3 +192,34 @@ def test_a_model_whose_optimum_takes_too_long_is_known_to_be_feasible():
     done = repair(model, time_limit=0.3)
     assert done.edits == ()
     assert "feasible, though" in done.why[0]
+
+
+def test_what_time_does_not_allow_is_said_so(tmp_path):
+    # A market split: the relaxation is feasible, and to refute the integer model takes far longer than it gets here.
+    rng = np.random.default_rng(1)
+    weights = rng.integers(0, 100, (4, 30))
+    sides = weights.sum(axis=1) // 2
+    hard = LinearModel.from_arrays(weights, sides, sides, [0] * 30, [1] * 30, [1] * 30, [True] * 30)
+    path = hard.write(tmp_path / "split.mps")
+    for text in (
+        call("iis", path, "--time-limit", "0.2"),
+        call("iis", path, "--time-limit", "0.2", "--out", tmp_path / "c"),
+    ):
+        assert "whether anything conflicts is not known" in text
+        assert "longer --time-limit" in text
+    text = call("repair", path, "--time-limit", "0.2", "--out", tmp_path / "r")
+    assert "longer --time-limit" in text
+    assert "neither solved nor refuted" in (tmp_path / "r" / "report.md").read_text(encoding="utf-8")
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "plan.mps", [], object()])
+def test_what_is_no_model_or_agent_is_named(one, wrong):
+    for call_it in (solve, iis, repair):
+        with pytest.raises(TypeError, match="model must be a LinearModel"):
+            call_it(wrong)
+    if wrong is not None:
+        for what in ("agent", "policy"):
+            with pytest.raises(TypeError, match=f"{what} must have a method"):
+                repair(one.model, **{what: wrong})
+    with pytest.raises(InputError, match="instances must be"):
+        rl_rows(wrong)

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import multiprocessing
 import os
+import resource
 import signal
 import sqlite3
 import subprocess
@@ -240,6 +241,19 @@ def test_many_threads_get_each_their_own_answer(db):
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
         found = list(pool.map(lambda i: db.run(f"SELECT {i}, count(*) FROM t WHERE a < {i}"), range(200)))
     assert [one.rows[0] for one in found] == [(i, min(i, 100)) for i in range(200)]
+
+
+def test_a_program_with_many_open_files_can_run_queries(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(2048, before[1]) if before[1] > 0 else 2048, before[1]))
+    many = [os.open(os.devnull, os.O_RDONLY) for _ in range(1030)]
+    try:
+        with SafeDatabase({"t": pd.DataFrame({"a": [1, 2]})}) as db:
+            assert db.run("SELECT a FROM t").rows == ((1,), (2,))
+    finally:
+        for file in many:
+            os.close(file)
+        resource.setrlimit(resource.RLIMIT_NOFILE, before)
 
 
 def test_a_process_that_is_killed_in_the_middle_is_an_error_and_the_next_query_runs(db):

@@ -12,12 +12,14 @@ from assay.reasoning.sqlparts import (
     components_score,
     decompose,
     execution_match,
+    fragments,
     mcs_score,
     parse_completion,
     prompt,
     reward_breakdown,
     reward_func,
 )
+from assay.reasoning.sqlparts.matching import best_renaming
 
 GOLD = [
     "SELECT name FROM t WHERE b > (SELECT avg(b) FROM t) ORDER BY a LIMIT 3",
@@ -122,6 +124,8 @@ def test_what_is_hidden_in_a_query_is_not_built(gold):
     assert mcs_score(f"{WRONG} -- {gold}", gold) == low
     assert mcs_score(f"WITH unused AS ({gold}) {WRONG}", gold) <= low
     assert mcs_score(f"WITH u1 AS ({gold}), u2 AS (SELECT * FROM u1) {WRONG}", gold) <= low
+    assert mcs_score(f"WITH u1 AS ({gold}), u2 AS (SELECT 1 FROM u1 AS p, u1 AS q) {WRONG}", gold) <= low
+    assert mcs_score(f"WITH RECURSIVE u1 AS ({gold} UNION ALL SELECT * FROM u1) {WRONG}", gold) <= low
     assert mcs_score("SELECT '" + gold.replace("'", "''") + "'", gold) <= 0.6
     assert mcs_score(f"{gold}; {gold}", gold) == 0
 
@@ -138,6 +142,22 @@ def test_each_junk_part_costs_and_each_right_part_pays(gold):
     assert some[-1] == 1
     long_junk = "SELECT " + ", ".join(f"c{i}" for i in range(50)) + " FROM nowhere"
     assert components_score([*parts, long_junk], gold).f1 < scores[1]
+
+
+def test_many_large_parts_cost_no_time_to_compare(monkeypatch):
+    work = []
+
+    def counted(tree, other):
+        work.append(tree.size * other.size)
+        return best_renaming(tree, other)
+
+    monkeypatch.setattr(fragments, "best_renaming", counted)
+    tables = ", ".join(f"{name} AS {name}{i}" for name in "tuv" for i in range(3))
+    large = [f"SELECT {', '.join(['t0.a'] * (140 + i))} FROM {tables}" for i in range(32)]
+    found = components_score(large, GOLD[0])
+    assert found.f1 < 0.1
+    assert found.precision < 0.1
+    assert sum(work) < 500_000  # each is compared with gold, and few with one another
 
 
 def test_the_answer_as_constants_is_not_paid_and_with_a_table_beside_only_the_suite_sees_it(db):
@@ -200,6 +220,7 @@ def test_a_trainer_may_give_none_empty_and_odd_completions():
         ({"db_path": ["/no/such.sqlite"]}, InputError, "no database"),
         ({"db_id": ["x"]}, InputError, "db_path"),
         ({"db_path": "/tmp", "db_id": ["../x"]}, InputError, "plain name"),
+        ({"db_path": "/tmp", "db_id": [".."]}, InputError, "plain name"),
         ({"dialect": ["sqlit"]}, InputError, "dialect"),
     ],
 )

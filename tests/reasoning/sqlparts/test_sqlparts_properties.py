@@ -76,7 +76,7 @@ def conditions(draw, prefix=""):
     )
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=60, deadline=None)
 @given(queries(), queries())
 def test_a_score_lies_between_0_and_1_is_symmetric_and_1_for_the_same(one, other):
     score = mcs_score(one, other)
@@ -135,7 +135,7 @@ def test_every_part_of_a_query_is_contained_in_it_and_all_parts_score_1(query):
     assert reward_breakdown(row["messages"], query)["total"] == 1
 
 
-@settings(max_examples=70, deadline=None)
+@settings(max_examples=40, deadline=None)
 @given(queries(), conditions(), TABLES)
 def test_a_further_right_conjunct_or_source_never_lowers_what_is_shared(query, condition, table):
     base = f"SELECT a FROM {table} WHERE b IN ({query})"

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from assay.errors import InputError
-from assay.reasoning.sqlparts import SqlParseError, Tree, canonical, complexity, mcs, mcs_score
+from assay.reasoning.sqlparts import SqlParseError, Tree, canonical, complexity, decompose, mcs, mcs_score
 from assay.reasoning.sqlparts.database import Schema, Table
 
 SAME = [
@@ -26,6 +26,10 @@ SAME = [
     ("SELECT a.x FROM t a JOIN t b ON a.id = b.pid", "SELECT b.x FROM t a JOIN t b ON b.id = a.pid"),
     ("SELECT x FROM t WHERE NOT (a = 1 OR b < 2)", "SELECT x FROM t WHERE a <> 1 AND 2 <= b"),
     ("SELECT x FROM t WHERE a IN (1)", "SELECT x FROM t WHERE 1 = a"),
+    ("SELECT x FROM t WHERE a = -1.0 AND b IN (2, 1)", "SELECT x FROM t WHERE b IN (1.0, 2.00) AND (-1) = a"),
+    ("SELECT x FROM t LIMIT 10 OFFSET 5", "SELECT x FROM t LIMIT 5, 10"),
+    ("SELECT * FROM (a JOIN b ON a.x = b.x)", "SELECT * FROM a JOIN b ON a.x = b.x"),
+    ("SELECT * FROM c, ((a JOIN b ON a.x = b.x) JOIN d)", "SELECT * FROM d, c, a, b WHERE b.x = a.x"),
     ("SELECT x FROM t WHERE a IN (1, 2)", "SELECT x FROM t WHERE (a IN (2, 1)) -- so"),
     ("SELECT x FROM t WHERE NOT a BETWEEN 1 AND 2", "SELECT x FROM t WHERE a < 1 OR a > 2"),
     ("SELECT a FROM t UNION SELECT b FROM u UNION SELECT c FROM v", "SELECT c FROM v UNION SELECT b FROM u UNION SELECT a FROM t"),  # noqa: E501
@@ -48,6 +52,19 @@ OTHER = [
     ("SELECT a FROM t UNION SELECT a FROM u", "SELECT a FROM u EXCEPT SELECT a FROM t"),
     ("SELECT t.a FROM t LEFT JOIN u ON t.i = u.i", "SELECT t.a FROM t JOIN u ON t.i = u.i"),
     ("SELECT a / 2 FROM t", "SELECT a / 2.0 FROM t"),
+    ("SELECT a / (2) FROM t", "SELECT a / (2.0) FROM t"),
+    ("SELECT a / -2 FROM t", "SELECT a / -2.0 FROM t"),
+    (
+        "SELECT sum(CASE WHEN a = 1 THEN 1 ELSE 0 END) / count(*) FROM t",
+        "SELECT sum(CASE WHEN a = 1 THEN 1.0 ELSE 0 END) / count(*) FROM t",
+    ),
+    ("SELECT sum(a) OVER w FROM t WINDOW w AS (ORDER BY a)", "SELECT sum(a) OVER w FROM t WINDOW w AS (ORDER BY b)"),
+    ("SELECT a FROM t WHERE a IN u", "SELECT a FROM t WHERE a IN v"),
+    ("SELECT * FROM (a JOIN b ON a.x = b.x)", "SELECT * FROM (c JOIN b ON c.x = b.x)"),
+    (
+        "SELECT * FROM c LEFT JOIN (a JOIN b ON a.x = 1) ON c.y = a.y",
+        "SELECT * FROM c LEFT JOIN (a JOIN b ON a.x = 2) ON c.y = a.y",
+    ),
     ("SELECT count(a) FROM t", "SELECT count(*) FROM t"),
     ("SELECT count(a) FROM t", "SELECT count(DISTINCT a) FROM t"),
     ("SELECT a FROM t LIMIT 1", "SELECT a FROM t LIMIT 1 OFFSET 1"),
@@ -78,6 +95,35 @@ def test_what_means_something_counts(left, right):
     score = mcs_score(left, right)
     assert 0 < score < 1
     assert score == mcs_score(right, left)
+
+
+@pytest.mark.parametrize(
+    ("dialect", "left", "right"),
+    [
+        ("postgres", "SELECT DISTINCT ON (a) a, b FROM t", "SELECT DISTINCT ON (b) a, b FROM t"),
+        ("postgres", "SELECT DISTINCT ON (a) a, b FROM t GROUP BY a, b", "SELECT a, b FROM t GROUP BY a, b"),
+        ("postgres", "(SELECT a FROM t LIMIT 5) LIMIT 1", "(SELECT a FROM t LIMIT 5) LIMIT 2"),
+        ("postgres", "(SELECT a FROM t) LIMIT 1", "SELECT a FROM t"),
+        ("snowflake", "SELECT a FROM t QUALIFY rank() OVER (ORDER BY a) = 1", "SELECT a FROM t"),
+        ("duckdb", "SELECT a FROM t TABLESAMPLE (10 PERCENT)", "SELECT a FROM t"),
+        ("duckdb", "SELECT TRY_CAST(a AS INT) FROM t", "SELECT CAST(a AS INT) FROM t"),
+    ],
+)
+def test_what_only_other_dialects_have_counts_too(dialect, left, right):
+    assert 0 < mcs_score(left, right, dialect=dialect) < 1
+    assert mcs_score(left, left, dialect=dialect) == 1
+
+
+def test_a_tree_of_the_parser_is_left_as_it_was():
+    query = sqlglot.parse_one(
+        "SELECT a FROM (t JOIN u ON t.i = u.i) WHERE b BETWEEN 1 AND 2 AND a > 3 AND NOT c = 4 AND d IN (5)",
+        read="sqlite",
+    )
+    before = [(id(node), id(node.parent)) for node in query.walk()]
+    assert mcs_score(query, query) == 1
+    decompose(query)
+    complexity(query)
+    assert before == [(id(node), id(node.parent)) for node in query.walk()]
 
 
 def test_a_schema_gives_columns_their_table():

@@ -98,7 +98,35 @@ def test_a_right_query_that_cannot_be_judged_is_named_and_does_not_stop_the_othe
     assert not (files / "o2").exists()
 
 
+def test_a_query_stands_where_there_is_no_completion_and_spider_s_own_tree_is_passed_over(files):
+    rows = [
+        {"question_id": "1", "sql": "SELECT a FROM t", "completion": None},
+        {"question_id": "2", "sql": None, "completion": "<sql>SELECT max(a) FROM t</sql>"},
+        {"question_id": "3", "sql": None, "completion": None},
+    ]
+    (files / "both.json").write_text(json.dumps(rows))
+    spider = [
+        {"question_id": i, "question": "?", "query": g["sql"], "sql": {"from": []}} for i, g in enumerate(GOLD, 1)
+    ]
+    (files / "spider.json").write_text(json.dumps(spider))
+    run("score", files / "both.json", files / "spider.json", "-o", files / "o")
+    assert pd.read_csv(files / "o" / "scores.csv")["ast"].tolist() == [1, 1, 0, 0]
+
+
+def test_nothing_that_is_there_is_written_over(files):
+    (files / "rows.jsonl").write_text("mine")
+    with pytest.raises(InputError, match="exists"):
+        run("sft", files / "gold.jsonl", "-o", files / "rows.jsonl")
+    assert (files / "rows.jsonl").read_text() == "mine"
+    known = ("--db", files / "dbs" / "shop" / "shop.sqlite", "--endpoint", "http://localhost:1/v1", "--model", "m")
+    for given in (("score", files / "pred.csv", files / "gold.jsonl"), ("ask", "Which?", *known)):
+        with pytest.raises(InputError, match="not an empty folder"):  # before a model is asked
+            run(*given, "-o", files / "dbs")
+
+
 def test_bad_files_are_refused(files):
+    (files / "tree.json").write_text('[{"question_id": "1", "sql": ["SELECT 1"]}]')
+    (files / "talk.json").write_text('[{"question_id": "1", "completion": {"a": 1}}]')
     (files / "list.json").write_text("{}")
     (files / "odd.jsonl").write_text('{"question_id": "1", "sql": "SELECT 1", "db_id": "../shop"}\n')
     (files / "twice.csv").write_text("question_id,sql\n1,SELECT 1\n1,SELECT 2\n")
@@ -111,6 +139,8 @@ def test_bad_files_are_refused(files):
         ("gold.jsonl", "missing.json", "no file"),
         ("twice.csv", "gold.jsonl", "twice"),
         ("none.csv", "gold.jsonl", "sql or completion"),
+        ("gold.jsonl", "tree.json", "row 1: sql must be a text"),
+        ("talk.json", "gold.jsonl", "row 1: completion must be a text"),
         ("gold.jsonl", "none.csv", "sql"),
         ("apart.csv", "gold.jsonl", "in common"),
     ):
@@ -178,8 +208,12 @@ def test_a_question_is_answered_through_an_endpoint(files, monkeypatch):
     report = (files / "answer" / "report.md").read_text()
     assert "![x]" not in report
     assert Image.open(files / "answer" / "samples.png").size[0] > 600
+    assert answer["completion"] == answer["votes"][1]["completion"]
     run("score", files / "many" / "predictions.jsonl", files / "gold.jsonl", "--db", files / "dbs", "-o", files / "s")
-    assert len(pd.read_csv(files / "s" / "scores.csv")) == 4
+    scores = pd.read_csv(files / "s" / "scores.csv")
+    assert len(scores) == 4
+    assert scores["format"].tolist() == [1] * 4  # what the model wrote is scored, and not its query alone
+    assert scores["complexity"].tolist()[0] == 1
 
 
 def test_asking_needs_a_question_a_database_and_a_model(files):

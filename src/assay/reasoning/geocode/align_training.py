@@ -68,7 +68,9 @@ def train_align(
     for name, value in (("steps", steps), ("batch", batch)):
         if isinstance(value, bool) or not isinstance(value, int) or value < 1:
             raise InputError(f"{name} must be a whole number of at least 1, got {value!r}")
-    if not 0 < rate < math.inf:
+    if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**63:
+        raise InputError(f"seed must be a whole number of at least 0, got {seed!r}")
+    if not isinstance(rate, int | float) or not 0 < rate < math.inf:
         raise InputError(f"rate must be a positive number, got {rate!r}")
     if not isinstance(problems, AlignItems):
         raise TypeError(f"problems must be AlignItems, got {type(problems).__name__}")
@@ -138,7 +140,13 @@ def score_read(read: Read, items: AlignItems) -> AlignScore:
     ------
     InputError
         When there is not one answer an item.
+    TypeError
+        For what was not read and what are no items.
     """
+    if not isinstance(read, Read) or not isinstance(items, AlignItems):
+        raise TypeError(
+            f"read and items must be Read and AlignItems, got {type(read).__name__}, {type(items).__name__}"
+        )
     if read.answers.shape != items.answers.shape:
         raise InputError(f"there must be {len(items)} answers, got shape {read.answers.shape}")
     off = np.where(read.answers > 0, np.abs(read.answers - items.answers), 180)

@@ -68,8 +68,10 @@ def verify(problem: Problem, *, skip: tuple[str, ...] = ()) -> Checks:
             continue
         try:
             wrong = gate(problem)
-        except (ValueError, KeyError, ZeroDivisionError, Rejected) as problem_error:
-            wrong = str(problem_error)
+        except KeyError as missing:
+            wrong = f"there is no point {missing}"
+        except (ValueError, TypeError, ArithmeticError, Rejected) as problem_error:
+            wrong = str(problem_error) or type(problem_error).__name__
         if wrong:
             detail[name] = wrong
     return Checks(**{name: name not in detail for name in GATES}, detail=detail)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import string
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -13,7 +14,10 @@ from typing import Any
 
 from assay.errors import InputError
 
-from .figure import Construction, Fact, Given, Rejected, Seed
+from .figure import LARGEST, Construction, Fact, Given, Rejected, Seed
+
+LETTERS = frozenset(string.ascii_uppercase)
+"""Names of points, as the words of a problem are read back."""
 
 Place = Callable[[ModuleType, list[Any], tuple[int, ...]], list[Any]]
 Facts = Callable[[tuple[str, ...], tuple[str, ...]], list[Fact]]
@@ -188,11 +192,11 @@ def _F(kind: str, *points: str) -> Fact:
 
 
 def _angle(value: int, *points: str) -> Given:
-    return Given("angle", tuple(points), Fraction(value))
+    return Given("angle", tuple(points), value)  # type: ignore[arg-type]
 
 
 def _len(value: int, *points: str) -> Given:
-    return Given("length", tuple(points), Fraction(value))
+    return Given("length", tuple(points), value)  # type: ignore[arg-type]
 
 
 _SIDES = (("o0", "o1"), ("o1", "o2"), ("o2", "o0"))
@@ -357,27 +361,35 @@ STEPS = tuple(name for name, op in OPS.items() if not op.base)
 
 def checked(constructions: Sequence[Construction]) -> tuple[Construction, ...]:
     """The chain itself, or an InputError that names the construction at fault."""
+    if not isinstance(constructions, Sequence) or isinstance(constructions, str):
+        raise InputError(f"constructions must be a list of Construction, got {type(constructions).__name__}")
     steps, known = tuple(constructions), set()
     if not steps:
         raise InputError("constructions must hold at least a base figure, got none")
     for i, step in enumerate(steps):
         where = f"constructions[{i}]"
-        if step.op not in OPS:
+        if not isinstance(step, Construction):
+            raise InputError(f"{where} must be a Construction, got {type(step).__name__}")
+        if not isinstance(step.op, str) or step.op not in OPS:
             raise InputError(f"{where}.op must be one of {', '.join(OPS)}, got {step.op!r}")
         op = OPS[step.op]
         if op.base != (i == 0):
             raise InputError(f"{where}.op: a chain has one base figure ({', '.join(BASES)}), and it stands first")
         for what, names, size in (("out", step.out, op.outs), ("args", step.args, op.args)):
-            if len(names) != size:
+            if not isinstance(names, tuple) or len(names) != size or not all(isinstance(n, str) for n in names):
                 raise InputError(f"{where}.{what} of {step.op} must be {size} names, got {names!r}")
-        if len(step.param) != len(op.ranges):
-            raise InputError(f"{where}.param of {step.op} must be {len(op.ranges)} numbers, got {step.param!r}")
+        if not isinstance(step.param, tuple) or len(step.param) != len(op.ranges):
+            raise InputError(f"{where}.param of {step.op} must be {len(op.ranges)} numbers, got {step.param!r:.60}")
+        for value in step.param:
+            # Also refuses nan, which compares false.
+            if isinstance(value, bool) or not isinstance(value, int | float | Fraction) or not 0 <= value <= LARGEST:
+                raise InputError(f"{where}.param must be numbers, 0 to {LARGEST}, got {value!r:.40}")
         for name in step.args:
             if name not in known:
                 raise InputError(f"{where}.args: there is no point {name!r} before it")
         for name in step.out:
-            if name in known or not name.isalpha() or len(name) != 1:
-                raise InputError(f"{where}.out: a new point has one letter of its own, got {name!r}")
+            if name in known or name not in LETTERS:
+                raise InputError(f"{where}.out: a new point has a letter A to Z of its own, got {name!r:.40}")
             known.add(name)
     return steps
 

@@ -103,7 +103,7 @@ def write_dataset(
     """
     if fmt not in FORMATS:
         raise InputError(f"fmt must be one of {', '.join(FORMATS)}, got {fmt!r}")
-    problems = list(problems)
+    problems = list(problems) if isinstance(problems, Sequence) else []
     if not problems or not all(isinstance(problem, Problem) for problem in problems):
         raise InputError("problems must be a list of at least one Problem")
     ids = [problem.id for problem in problems]
@@ -176,19 +176,48 @@ def write_sheet(problems: Sequence[Problem], out: str | Path) -> Path:
                 axes = page.add_axes((0.06, top - 0.2, 0.29, 0.205))
                 axes.imshow(render(problem.scene, 600), cmap="gray", vmin=0, vmax=255)
                 axes.axis("off")
-                words = textwrap.fill(f"{start + k + 1}. {problem.text} {problem.question}", 62)
-                page.text(0.38, top, words, va="top", fontsize=10)
+                words = textwrap.wrap(f"{start + k + 1}. {problem.text} {problem.question}", 62)
+                # Sixteen lines fill the place of a problem; longer ones are set smaller.
+                size = 10 * min(1.0, 16 / len(words))
+                page.text(0.38, top, "\n".join(words), va="top", fontsize=size)
             pdf.savefig(page)
-        for start in range(0, len(problems), 3):
+        for lines in _pages([_solution(i, problem) for i, problem in enumerate(problems, 1)]):
             page = Figure(figsize=(8.27, 11.69))
             FigureCanvasPdf(page)
-            for k, problem in enumerate(problems[start : start + 3]):
-                words = [f"{start + k + 1}. {problem.target.text()} = {problem.answer.text()}"]
-                words += [f"   {step.text}  ({step.because})" for step in problem.solution]
-                text = "\n".join(textwrap.fill(word, 100, subsequent_indent="      ") for word in words)
-                page.text(0.06, 0.95 - 0.31 * k, text, va="top", fontsize=8)
+            page.text(0.06, 0.96, "Solutions", va="top", fontsize=12)
+            page.text(0.06, 0.93, "\n".join(lines), va="top", fontsize=8, linespacing=1.3)
             pdf.savefig(page)
     return Path(out)
+
+
+LINES = 70
+"""Of a page of solutions."""
+
+
+def _solution(number: int, problem: Problem) -> list[str]:
+    """The lines of a solution."""
+    import textwrap
+
+    words = [f"{number}. {problem.target.text()} = {problem.answer.text()}"]
+    words += [f"   {step.text}  ({step.because})" for step in problem.solution]
+    return [line for word in words for line in textwrap.wrap(word, 105, subsequent_indent="      ")]
+
+
+def _pages(blocks: Sequence[list[str]]) -> list[list[str]]:
+    """Blocks of lines upon pages: a block that no longer fits begins a new page, and a long one runs over several."""
+    pages: list[list[str]] = [[]]
+    for block in blocks:
+        if pages[-1] and len(pages[-1]) + 1 + len(block) > LINES:
+            pages.append([])
+        lines = [""] * bool(pages[-1]) + block
+        while lines:
+            room = LINES - len(pages[-1])
+            if not room:
+                pages.append([])
+                continue
+            pages[-1] += lines[:room]
+            lines = lines[room:]
+    return pages
 
 
 def read_dataset(path: str | Path) -> list[Problem]:
@@ -199,12 +228,7 @@ def read_dataset(path: str | Path) -> list[Problem]:
     InputError
         For what is no such data set, with the line at fault.
     """
-    place = Path(path)
-    if place.is_dir():
-        found = [p for p in (place / "train" / "metadata.jsonl", place / "metadata.jsonl") if p.is_file()]
-        if not found:
-            raise InputError(f"{path} holds no train/metadata.jsonl")
-        place = found[0]
+    place = data_file(path)
     problems = []
     for i, row in enumerate(json_lines(place), 1):
         raw = row
@@ -222,14 +246,29 @@ def read_dataset(path: str | Path) -> list[Problem]:
     return problems
 
 
+def data_file(path: str | Path) -> Path:
+    """The file of JSON lines of a data set: a folder's own, or the file itself."""
+    place = Path(path)
+    if not place.exists():
+        raise InputError(f"there is no {path}: give a folder or file of problems")
+    if not place.is_dir():
+        return place
+    found = [p for p in (place / "train" / "metadata.jsonl", place / "metadata.jsonl") if p.is_file()]
+    if not found:
+        raise InputError(f"{path} holds no train/metadata.jsonl")
+    return found[0]
+
+
 def json_lines(path: str | Path) -> list[dict[str, Any]]:
     """The objects of a file of JSON lines, or an InputError that names the line."""
     rows = []
     try:
-        text = Path(path).read_text(encoding="utf-8")
+        text = Path(path).read_text(encoding="utf-8-sig")  # with or without the mark that some editors put first
+    except IsADirectoryError:
+        raise InputError(f"{path} is a folder, and a file of JSON lines is needed") from None
     except UnicodeDecodeError as error:
         raise InputError(f"{path} is no text in UTF-8: {error}") from None
-    for i, line in enumerate(text.splitlines(), 1):
+    for i, line in enumerate(text.split("\n"), 1):
         if not line.strip():
             continue
         try:

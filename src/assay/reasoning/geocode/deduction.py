@@ -125,9 +125,7 @@ class Deduction:
         InputError
             For a point that the figure has not.
         """
-        for name in target.points:
-            if name not in self.coords:
-                raise InputError(f"target.points: the figure has no point {name!r}")
+        self._known(target)
         if target.kind == "angle":
             row, shift = self.angle_row(*target.points)
             found = self._because(row, "angles", None)
@@ -138,14 +136,23 @@ class Deduction:
         found = self._because(_length_row(target.points), "lengths", None)
         return None if found is None else Derivation(*found)
 
+    def _known(self, target: Target) -> None:
+        if not isinstance(target, Target):
+            raise TypeError(f"target must be a Target, got {type(target).__name__}")
+        for name in target.points:
+            if name not in self.coords:
+                raise InputError(f"target.points: the figure has no point {name!r}")
+
     def knows(self, target: Target) -> bool:
         """Whether a target is determined; cheaper than :meth:`solve`."""
+        self._known(target)
         if target.kind == "angle":
             return not self.angle_space.reduce(self.angle_row(*target.points)[0])[0]
         return not self.length_space.reduce(_length_row(target.points))[0]
 
     def value(self, target: Target) -> Row | None:
         """The exact value, degrees under the key 1 or exponents of primes; None where it is not determined."""
+        self._known(target)
         row, shift = self.angle_row(*target.points) if target.kind == "angle" else (_length_row(target.points), 0)
         left, right = (self.angle_space if target.kind == "angle" else self.length_space).reduce(row)
         if left:
@@ -233,6 +240,9 @@ def deduce(
     >>> deduce(seed.facts, place(seed.constructions, math), seed.givens).value(Target("angle", ("B", "C", "A")))
     {1: Fraction(60, 1)}
     """
+    for name, things, kind in (("facts", facts, Fact), ("givens", givens, Given)):
+        if not isinstance(things, Sequence) or not all(isinstance(thing, kind) for thing in things):
+            raise InputError(f"{name} must be a list of {kind.__name__}, got {things!r:.60}")
     known = Deduction(checked_coordinates(coords))
     _apart(known.coords)
     for fact in (*facts, *givens):
@@ -529,7 +539,7 @@ def _triangle_rules(known: Deduction, t: tuple[str, str, str], forms: Any, add: 
             # A right angle, the hypotenuse and one leg are known: the other leg follows.
             unknown, other, leg = (i, j, legs[1]) if legs[0] is None else (j, i, legs[0])
             value, from_ = legs[2] - leg, (k, other)
-        if value <= 0:
+        if value <= 0 or not logs.small(value):
             continue
         name = "Pythagoras" if size == 90 else "law of cosines"
         say = f"{name} in {''.join(t)}: {''.join(sides[unknown])}² = {value}"
@@ -558,7 +568,7 @@ def _line_rules(known: Deduction, t: tuple[str, str, str], add: Any, seen: set[A
             continue
         seen.add(key)
         third = abs(quotient + sign)
-        if third == 0:
+        if third == 0 or not logs.small(third):
             continue
         say = f"{a}{c} = {a}{b} + {b}{c}"
         new |= add(

@@ -28,6 +28,8 @@ def wrong_given(problem: Problem, rng: random.Random) -> Problem | None:
     if not problem.seed.givens:
         return None
     old = rng.choice(problem.seed.givens)
+    if old.kind == "angle" and old.value >= 179:
+        return None
     new = dataclasses.replace(old, value=old.value + 1)
     givens = tuple(new if given == old else given for given in problem.seed.givens)
     _, said, marked = read_problem(problem.text)
@@ -42,11 +44,14 @@ def wrong_given(problem: Problem, rng: random.Random) -> Problem | None:
     return _scene(changed, marks=marks)
 
 
-def false_fact(problem: Problem, rng: random.Random) -> Problem:
+def false_fact(problem: Problem, rng: random.Random) -> Problem | None:
     """The seed claims equal distances that are not equal."""
-    names = rng.sample(problem.seed.points, 3)
-    while error(Fact("cong", tuple(names)), problem.coords) < 1e-3:
+    for _ in range(200):
         names = rng.sample(problem.seed.points, 3)
+        if error(Fact("cong", tuple(names)), problem.coords) >= 1e-3:
+            break
+    else:
+        return None  # in an equilateral triangle alone all distances are equal
     facts = (*problem.seed.facts, Fact("cong", tuple(names)))
     return dataclasses.replace(problem, seed=Seed(problem.seed.constructions, problem.seed.givens, facts))
 
@@ -143,9 +148,12 @@ def swapped_labels(problem: Problem, rng: random.Random) -> Problem:
     return _scene(problem, points)
 
 
-def changed_code(problem: Problem, rng: random.Random) -> Problem:
+def changed_code(problem: Problem, rng: random.Random) -> Problem | None:
     """The script draws one point elsewhere."""
-    line = rng.choice([line for line in problem.code.splitlines() if 'gid="point ' in line])
+    lines = [line for line in problem.code.splitlines() if 'gid="point ' in line]
+    if not lines:
+        return None  # a script of another hand
+    line = rng.choice(lines)
     return dataclasses.replace(problem, code=problem.code.replace(line, line.replace("([0.", "([0.9", 1)))
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -18,6 +19,9 @@ FACT_POINTS = {
 
 GIVEN_POINTS = {"angle": 3, "length": 2}
 
+LARGEST = 10**9
+"""Numbers above this, above or below the line, are refused: lengths are taken apart into primes."""
+
 
 class InconsistentSeed(InputError):
     """Facts and givens that no figure fulfils; the message names the first and how far it is off."""
@@ -25,6 +29,27 @@ class InconsistentSeed(InputError):
 
 class Rejected(Exception):
     """A draw that cannot be used, with its reason: lines that do not meet, points that fall together."""
+
+
+def _names(what: str, kind: str, names: object, size: int, differ: bool = False) -> tuple[str, ...]:
+    good = isinstance(names, tuple | list) and len(names) == size and all(isinstance(name, str) for name in names)
+    if not good or (differ and len(set(names)) < size):  # type: ignore[call-overload]
+        different = "different " if differ else ""
+        raise InputError(f"{what}.points of {kind} must be {size} {different}names, got {names!r:.60}")
+    return tuple(names)  # type: ignore[arg-type]
+
+
+def _number(what: str, value: object) -> Fraction:
+    """A positive number as a fraction; a float as it is written, so that 3.1 is 31/10."""
+    try:
+        if isinstance(value, bool):
+            raise TypeError
+        exact = Fraction(repr(value) if isinstance(value, float) else value)  # type: ignore[arg-type]
+    except (TypeError, ValueError, ArithmeticError):
+        raise InputError(f"{what} must be a finite number, got {value!r:.40}") from None
+    if exact <= 0 or max(exact.numerator, exact.denominator) > LARGEST:
+        raise InputError(f"{what} must be positive, with at most {LARGEST} above and below, got {value!r:.40}")
+    return exact
 
 
 @dataclass(frozen=True)
@@ -51,10 +76,11 @@ class Fact:
     def __post_init__(self) -> None:
         if self.kind not in FACT_POINTS:
             raise InputError(f"fact.kind must be one of {', '.join(FACT_POINTS)}, got {self.kind!r}")
-        if len(self.points) != FACT_POINTS[self.kind]:
-            raise InputError(f"fact.points of {self.kind} must be {FACT_POINTS[self.kind]} names, got {self.points!r}")
+        object.__setattr__(self, "points", _names("fact", self.kind, self.points, FACT_POINTS[self.kind]))
         if (self.kind == "ratio") != (self.value is not None):
             raise InputError(f"fact.value belongs to ratio and to it alone, got {self.value!r} for {self.kind}")
+        if self.value is not None:
+            object.__setattr__(self, "value", _number("fact.value", self.value))
 
     def text(self) -> str:
         """The fact as a sentence."""
@@ -93,10 +119,9 @@ class Given:
     def __post_init__(self) -> None:
         if self.kind not in GIVEN_POINTS:
             raise InputError(f"given.kind must be angle or length, got {self.kind!r}")
-        if len(self.points) != GIVEN_POINTS[self.kind] or len(set(self.points)) != len(self.points):
-            raise InputError(f"given.points of {self.kind} must be {GIVEN_POINTS[self.kind]} names, got {self.points}")
-        object.__setattr__(self, "value", Fraction(self.value))
-        if self.value <= 0 or (self.kind == "angle" and self.value >= 180):
+        object.__setattr__(self, "points", _names("given", self.kind, self.points, GIVEN_POINTS[self.kind], True))
+        object.__setattr__(self, "value", _number("given.value", self.value))
+        if self.kind == "angle" and self.value >= 180:
             raise InputError(f"given.value must be positive, and an angle below 180, got {self.value}")
 
     def text(self) -> str:
@@ -116,8 +141,7 @@ class Target:
         size = {"angle": 3, "length": 2, "ratio": 4}.get(self.kind)
         if size is None:
             raise InputError(f"target.kind must be angle, length or ratio, got {self.kind!r}")
-        if len(self.points) != size:
-            raise InputError(f"target.points of {self.kind} must be {size} names, got {self.points!r}")
+        object.__setattr__(self, "points", _names("target", self.kind, self.points, size, self.kind != "ratio"))
 
     def text(self) -> str:
         """The quantity, as it stands in a question."""
@@ -164,13 +188,13 @@ def edge(a: str, b: str) -> tuple[str, str]:
 
 def checked_coordinates(coords: Mapping[str, Point]) -> Coordinates:
     """Coordinates as finite numbers, or an InputError that names the point."""
-    import math
-
+    if not isinstance(coords, Mapping):
+        raise InputError(f"coords must say the place of each name, got {type(coords).__name__}")
     good: Coordinates = {}
     for name, at in coords.items():
         try:
             x, y = (float(value) for value in at)
-        except (TypeError, ValueError):
+        except (TypeError, ValueError, OverflowError):
             raise InputError(f"coords[{name!r}] must be two numbers, got {at!r}") from None
         if not (math.isfinite(x) and math.isfinite(y)):
             raise InputError(f"coords[{name!r}] must be finite, got {at!r}")

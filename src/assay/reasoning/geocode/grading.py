@@ -16,7 +16,7 @@ from assay.parts.trl import completion_text
 
 from . import logs
 from .linear import Row
-from .scene import Scene
+from .scene import ParseError, Scene
 from .score import score_code
 
 if TYPE_CHECKING:
@@ -41,6 +41,18 @@ class Answer:
     kind: str
     rational: Fraction
     radicand: int = 1
+
+    def __post_init__(self) -> None:
+        if self.kind not in ("angle", "length", "ratio"):
+            raise InputError(f"answer.kind must be angle, length or ratio, got {self.kind!r:.40}")
+        if not isinstance(self.rational, Fraction | int) or isinstance(self.rational, bool):
+            raise InputError(f"answer.rational must be a Fraction, got {self.rational!r:.40}")
+        object.__setattr__(self, "rational", Fraction(self.rational))
+        if max(abs(self.rational.numerator), self.rational.denominator) > 10**30:
+            raise InputError("answer.rational must have at most 30 digits above and below")
+        good = isinstance(self.radicand, int) and 1 <= self.radicand <= 10**30
+        if not good or (self.kind == "angle" and self.radicand != 1):
+            raise InputError(f"answer.radicand must be at least 1, and 1 for an angle, got {self.radicand!r:.40}")
 
     @property
     def unit(self) -> str:
@@ -92,6 +104,10 @@ def answer_of(kind: str, value: Row) -> Answer | None:
 # --- reading what someone answered --------------------------------------------------------------------------------
 
 _TOKEN = re.compile(r"\s*(\d+(?:\.\d+)?|\.\d+|sqrt|[-+*/^(){}√])")
+_UNIT = r"(?:degrees?|deg|units?|cm|mm|m)\b"
+_PARTS = {"½": "1/2", "⅓": "1/3", "⅔": "2/3", "¼": "1/4", "¾": "3/4", "⅕": "1/5", "⅛": "1/8"}
+_SIGNS = {"\\cdot": "*", "\\times": "*", "\\div": "/", "−": "-", "–": "-", "÷": "/", "$": " ", "{,}": ",", "²": "^2"}
+_SIGNS |= dict.fromkeys("·×⋅∙∗", "*")
 
 
 class _NoNumber(ValueError):
@@ -100,25 +116,41 @@ class _NoNumber(ValueError):
 
 def _plain(text: str) -> str:
     """LaTeX and units as plain arithmetic."""
-    text = re.sub(r"\\(?:left|right|displaystyle|,|;|!|quad)", " ", text)
-    text = re.sub(r"\^\s*\{?\s*\\circ\s*\}?|\\circ|\\degree|°|º", " ", text)
-    text = re.sub(r"\\(?:text|mathrm)\{\s*(?:degrees?|deg|units?|cm|m|mm)?\s*\}", " ", text)
-    text = re.sub(r"(?<![a-z\\])(?:degrees?|deg|units?|cm|mm)\b", " ", text, flags=re.I)
-    text = re.sub(r"\\[dt]?frac\s*(\d)\s*(\d)", r"((\1)/(\2))", text)
+    text = re.sub(r"\\(?:left|right|displaystyle|qquad|quad|[,;:!()\[\] ])", " ", text)
+    for _ in range(3):
+        text = re.sub(r"\\(?:text|mathrm|textbf|mathbf|boldsymbol|mbox|ang)\s*\{([^{}]*)\}", r" \1 ", text)
+    text = re.sub(r"\^\s*(?:\{\s*(?:\\circ|°|o)\s*\}|\\circ|°|o\b)|\\circ|\\degree|[º˚]", "°", text)
+    if re.search(rf"(?:°|(?<![a-z\\]){_UNIT})\s*[\^²³]", text, re.I):
+        raise _NoNumber("a unit with a power is neither an angle nor a length")
+    text = re.sub(r"(\d+)\s*°\s*(\d+)\s*(?:['′’]|\\prime)", r"(\1+\2/60)", text)
+    text = re.sub(rf"°|(?<![a-z\\]){_UNIT}", " ", text, flags=re.I)
+    for sign, plain in _SIGNS.items():
+        text = text.replace(sign, plain)
+    for sign, plain in _PARTS.items():
+        text = text.replace(sign, f" {plain}")
+    # Three and a half is written 3\frac{1}{2} and 3 1/2; neither is a product.
+    text = re.sub(r"(?<![\d.])(\d+)\s*\\[dtc]?frac\s*\{?\s*(\d+?)\s*\}?\s*\{?\s*(\d+)\s*\}?", _mixed, text)
+    text = re.sub(r"\\[dtc]?frac\s*(\d)\s*(\d)", r"((\1)/(\2))", text)
     for _ in range(6):
-        text, found = re.subn(r"\\[dt]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"((\1)/(\2))", text)
+        text, found = re.subn(r"\\[dtc]?frac\s*\{([^{}]*)\}\s*\{([^{}]*)\}", r"((\1)/(\2))", text)
         text, again = re.subn(r"\\sqrt\s*\{([^{}]*)\}", r"(√(\1))", text)
         if not found + again:
             break
-    text = re.sub(r"\\sqrt", "√", text)
-    return (
-        text.replace("\\cdot", "*")
-        .replace("\\times", "*")
-        .replace("·", "*")
-        .replace("×", "*")
-        .replace("−", "-")
-        .replace("$", " ")
-    )
+    text = re.sub(r"(?<=[\d)])\s*\*\*\s*(?=[\d(])", "^", text.replace("\\sqrt", "√")).replace("**", " ")
+    text = re.sub(r"(?<![\d./*^√])(\d+)\s+(\d+)\s*/\s*(\d+)(?![\d.])", _mixed, text)
+    text = re.sub(r"(?<![\d.,])(\d+),(\d+)(?![\d.,])", _decimal, text)
+    return re.sub(r"(?<=\d)\s*:\s*(?=\d)", "/", text)
+
+
+def _mixed(found: re.Match[str]) -> str:
+    whole, top, bottom = (int(part) for part in found.groups())
+    return f"({whole}+{top}/{bottom})" if 0 < top < bottom else found.group()
+
+
+def _decimal(found: re.Match[str]) -> str:
+    """A decimal comma as a point; 1,234 may also be a thousand and stays."""
+    whole, part = found.groups()
+    return found.group() if len(part) == 3 and whole != "0" else f"{whole}.{part}"
 
 
 def number_in(expression: str) -> float:
@@ -129,6 +161,8 @@ def number_in(expression: str) -> float:
     >>> round(number_in("5\\\\sqrt{3}"), 3), number_in("7/2")
     (8.66, 3.5)
     """
+    if len(expression) > 400:
+        raise _NoNumber("too long for an answer")
     plain = _plain(expression).strip().rstrip(".")
     if len(plain) > 120:
         raise _NoNumber("too long for an answer")
@@ -141,7 +175,10 @@ def number_in(expression: str) -> float:
             raise _NoNumber(f"no number: {plain[at:][:20]!r}")
         tokens.append(found.group(1))
         at = found.end()
-    value, rest = _sum(tokens, 0)
+    try:
+        value, rest = _sum(tokens, 0)
+    except OverflowError:
+        raise _NoNumber("a power too large") from None
     if rest != len(tokens) or not math.isfinite(value):
         raise _NoNumber("no single number")
     return value
@@ -170,7 +207,7 @@ def _product(tokens: list[str], i: int) -> tuple[float, int]:
         elif tokens[i] == "*":
             other, i = _power(tokens, i + 1)
             value *= other
-        elif tokens[i] in ("√", "sqrt", "(", "{"):
+        elif tokens[i] in ("√", "sqrt", "("):
             other, i = _power(tokens, i)
             value *= other
         else:
@@ -222,34 +259,58 @@ def boxed(text: str) -> list[str]:
     return found
 
 
+_RELATION = re.compile(r"=|≈|≃|\\(?:approx|simeq|doteq)(?![a-z])")
+_OTHER = re.compile(
+    r"[<>!≠≤≥±~]|\\(?:neq?|leq?|geq?|lt|gt|pm|sim)(?![a-z])|;|,(?!\d)|(?<!\d),|\b(?:or|and|not)\b", re.I
+)
+
+
+def _stated(text: str, longest: int) -> float | None:
+    """What a number or a chain of equations comes to; None where its sides disagree or it says several things.
+
+    A side that is no number, such as x or ∠ABC, has at most ``longest`` characters.
+    """
+    text = re.sub(r"\\[,;:! ]|\{,\}", lambda found: "," if found.group() == "{,}" else " ", text.strip(" *:\n"))
+    if _OTHER.search(text):
+        return None
+    sides, joins = _RELATION.split(text), _RELATION.findall(text)
+    values: list[float | None] = []
+    for side in sides:
+        try:
+            values.append(number_in(side))
+        except ValueError:
+            values.append(None)
+            # "30 x" between two signs of equality is the end of one answer and the start of another.
+            if len(side) > longest or (re.search(r"\d", side) and not re.search(r"[-+*/^√−]|\\[dtc]?frac", side)):
+                return None
+    last = values[-1]
+    if last is None:
+        return None
+    known = [value for value in values if value is not None]
+    if any(abs(value - last) > 0.01 * abs(last) for value in known):
+        return None
+    exact = [v for v, join in zip(values, joins, strict=False) if v is not None and join != "="]
+    return exact[0] if exact else last
+
+
 def final_answer(text: str) -> float | None:
     r"""The one number that a text gives as its answer; None where it gives none, or several that differ.
 
-    Read is what is boxed; else what follows the last "answer is" or "answer:"; else a text that is one number or
-    one equation. A text that merely holds numbers, such as a problem said again, gives no answer.
+    Read is what is boxed; else what follows the last "answer is" or "answer:"; else a text that is one number, one
+    equation or a short sentence with "is". A text that merely holds numbers, such as a problem said again, gives no
+    answer.
     """
     text = text[-20_000:].strip()
     boxes = boxed(text)
     if boxes:
-        values = set()
-        for box in boxes:
-            try:
-                values.add(number_in(box.rsplit("=", 1)[-1]))
-            except ValueError:
-                return None
+        values = {_stated(box, 200) for box in boxes}
         return values.pop() if len(values) == 1 else None
     said = list(re.finditer(r"answer(?:\s+is|\s*[:=])", text, re.I))
-    tail = text[said[-1].end() :] if said else text
-    if "\n" in tail.strip():
+    tail = (text[said[-1].end() :] if said else text).strip(" *:\n")
+    if "\n" in tail:
         return None
-    try:
-        return number_in(
-            re.sub(r"^[^=]{0,20}=", "", tail.strip(" *:").strip(), count=1)
-            if tail.count("=") == 1
-            else tail.strip(" *:")
-        )
-    except ValueError:
-        return None
+    short = re.fullmatch(r"[^\d=≈]{0,40}\b(?:is|equals)\b(.*)", tail)
+    return _stated(short.group(1) if short else tail, 24)
 
 
 def as_value(answer: Answer | str | float | Any) -> float:
@@ -262,6 +323,8 @@ def as_value(answer: Answer | str | float | Any) -> float:
     """
     if isinstance(answer, Answer):
         return answer.value
+    if isinstance(answer, bool):
+        raise InputError(f"answer must be an Answer, a number or a text, got {answer!r}")
     try:
         value = number_in(answer) if isinstance(answer, str) else float(answer)
     except (TypeError, ValueError) as error:
@@ -324,13 +387,15 @@ def reward_func(
     Raises
     ------
     InputError
-        For columns of different lengths, weights that are negative or all zero, and scenes that cannot be read.
+        For missing columns and ones of different lengths, weights that are negative or all zero, and scenes that
+        cannot be read.
     """
-    if len(weights) != 3 or min(weights) < 0 or sum(weights) <= 0:
-        raise InputError(f"weights must be three numbers, none negative and not all zero, got {weights!r}")
+    checked_weights(weights)
     if completions is None or isinstance(completions, str):
         raise InputError(f"completions must be a list of texts or of conversations, got {type(completions).__name__}")
     for name, column in (("answer", answer), ("scene", scene)):
+        if isinstance(column, str) or not (hasattr(column, "__len__") or (column is None and name == "scene")):
+            raise InputError(f"{name} must be a list with a row for each completion, got {type(column).__name__}")
         if column is not None and len(column) != len(completions):
             raise InputError(f"{name} must have a row for each of {len(completions)} completions, got {len(column)}")
     rewards = []
@@ -342,11 +407,29 @@ def reward_func(
         good = [float(len(boxed(text)) == 1), float(grade(text, answer[i]))]
         parts = weights[:2]
         if scene is not None:
-            gold = scene[i] if isinstance(scene[i], Scene) else Scene.from_json(scene[i])
+            gold = _gold(scene[i], i)
             good.append(score_code(code_in(text), gold).total)
             parts = weights
         rewards.append(sum(w * g for w, g in zip(parts, good, strict=True)) / (sum(parts) or 1.0))
     return rewards
+
+
+def checked_weights(weights: Any) -> None:
+    """Raise an InputError for what is no three weights of format, answer and code."""
+    numbers = isinstance(weights, Sequence) and all(isinstance(w, int | float) and 0 <= w < math.inf for w in weights)
+    if not numbers or isinstance(weights, str) or len(weights) != 3 or sum(weights) <= 0:
+        raise InputError(f"weights must be three numbers, none negative and not all zero, got {weights!r:.60}")
+
+
+def _gold(scene: Any, i: int) -> Scene:
+    if isinstance(scene, Scene):
+        return scene
+    if not isinstance(scene, str):
+        raise InputError(f"scene[{i}] must be a Scene or its code, got {type(scene).__name__}")
+    try:
+        return Scene.from_json(scene)
+    except ParseError as error:
+        raise ParseError(f"scene[{i}]: {error}") from None
 
 
 def code_in(text: str) -> str:

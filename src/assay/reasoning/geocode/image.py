@@ -93,12 +93,16 @@ def render(scene: Scene, size: int = 336, *, style: Style | None = None, seed: i
 
     Raises
     ------
+    TypeError
+        For what is no scene.
     InputError
         For another size, a style that is none and a seed that is no whole number.
     MissingPart
         Where Pillow is not installed.
     """
-    if not isinstance(size, int) or not 64 <= size <= 4096:
+    if not isinstance(scene, Scene):
+        raise TypeError(f"scene must be a Scene, got {type(scene).__name__}")
+    if isinstance(size, bool) or not isinstance(size, int) or not 64 <= size <= 4096:
         raise InputError(f"size must be a whole number of pixels, 64 to 4096, got {size!r}")
     if style is not None and not isinstance(style, Style):
         raise InputError(f"style must be a Style, got {style!r:.60}")

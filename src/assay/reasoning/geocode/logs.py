@@ -12,6 +12,15 @@ SINES: dict[int, Fraction] = {30: Fraction(1, 4), 45: Fraction(1, 2), 60: Fracti
 """Squares of sines that are rational."""
 
 
+MOST = 10**13
+"""Larger numbers are not taken apart: what would need them stays underived."""
+
+
+def small(value: Fraction) -> bool:
+    """Whether a number can be taken apart into primes in little time."""
+    return max(value.numerator, value.denominator) <= MOST
+
+
 @lru_cache(maxsize=4096)
 def factors(n: int) -> tuple[tuple[int, int], ...]:
     """Primes and exponents of a positive integer."""

@@ -46,6 +46,8 @@ def realise(seed: Seed, rng: random.Random | None = None) -> Coordinates:
         Where a construction is impossible, points nearly fall together, an angle is below 8°, or the figure shows a
         right angle, a parallel or a point on a line that is none.
     """
+    if not isinstance(seed, Seed):
+        raise TypeError(f"seed must be a Seed, got {type(seed).__name__}")
     coords = place(seed.constructions, math)
     _legible(coords)
     for item, off in [(f, error(f, coords)) for f in seed.facts] + [(g, given_error(g, coords)) for g in seed.givens]:
@@ -273,8 +275,18 @@ def pose(
     Rejected
         For a figure that is impossible or has points that nearly fall together.
     InputError
-        For a target that does not follow from the givens, and marks that are no givens of the seed.
+        For a target that does not follow from the givens, marks that are no givens of the seed, and a strange name.
+    TypeError
+        For a seed or target of another kind.
     """
+    if not isinstance(seed, Seed) or not isinstance(target, Target):
+        raise TypeError(f"seed and target must be a Seed and a Target, got {seed!r:.40} and {target!r:.40}")
+    if not isinstance(name, str) or not name.replace("-", "").replace("_", "").isalnum():
+        raise InputError(f"name may have letters, digits, - and _, got {name!r:.40}")
+    if turn is not None:
+        _whole("turn", turn, 0, 2**63)
+    if not isinstance(marked, Sequence) or not all(isinstance(given, Given) for given in marked):
+        raise InputError(f"marked must be a list of Given, got {marked!r:.60}")
     strange = next((given for given in marked if given not in seed.givens), None)
     if strange is not None:
         raise InputError(f"marked: {strange.text()} is no given of the seed")
@@ -372,9 +384,14 @@ def generate(
     _whole("min_depth", min_depth, 1, 30)
     _whole("workers", workers, 1, 256)
     _whole("seed", seed, 0, 2**63)
-    if isinstance(targets, str) or not targets or not set(targets) <= set(KINDS):
+    if (
+        not isinstance(targets, Sequence)
+        or isinstance(targets, str)
+        or not targets
+        or any(k not in KINDS for k in targets)
+    ):
         raise InputError(f"targets must be a list with some of {', '.join(KINDS)}, got {targets!r}")
-    if not isinstance(visual_only, int | float) or not 0 <= visual_only <= 1:
+    if isinstance(visual_only, bool) or not isinstance(visual_only, int | float) or not 0 <= visual_only <= 1:
         raise InputError(f"visual_only must be a share between 0 and 1, got {visual_only!r}")
     if not isinstance(distractors, bool):
         raise InputError(f"distractors must be True or False, got {distractors!r}")

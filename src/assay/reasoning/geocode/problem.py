@@ -131,7 +131,7 @@ class Problem:
             depth = int(raw[key])
         except KeyError:
             raise InputError(f"a problem needs the key {key!r}") from None
-        except (TypeError, ValueError, AttributeError, IndexError, ZeroDivisionError) as error:
+        except (TypeError, ValueError, AttributeError, IndexError, ArithmeticError) as error:
             raise InputError(f"{key} of a problem cannot be read: {str(error)[:200]}") from None
         return cls(
             texts["id"], Seed(steps, givens, facts), coords, target, answer, texts["text"], texts["question"], scene,

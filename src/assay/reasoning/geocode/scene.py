@@ -60,6 +60,11 @@ class Scene:
 
     def __post_init__(self) -> None:
         points = {}
+        if not isinstance(self.points, Mapping):
+            raise ParseError(f"points must say the place of each name, got {type(self.points).__name__}")
+        for what in ("segments", "circles", "marks", "facts"):
+            if not isinstance(getattr(self, what), tuple | list | set | frozenset):
+                raise ParseError(f"{what} must be a list, got {type(getattr(self, what)).__name__}")
         for name, at in self.points.items():
             if not isinstance(name, str) or not (name.isalnum() and len(name) <= 3):
                 raise ParseError(f"points: a name is one to three letters or digits, got {name!r}")
@@ -74,7 +79,9 @@ class Scene:
                 raise ParseError(f"circles: a radius must be positive, got {circle[2]}")
         marks = set()
         for i, mark in enumerate(self.marks):
-            if mark.kind not in MARKS:
+            if not isinstance(mark, Mark):
+                raise ParseError(f"marks[{i}] must be a Mark, got {type(mark).__name__}")
+            if not isinstance(mark.kind, str) or mark.kind not in MARKS:
                 raise ParseError(f"marks[{i}].kind must be one of {', '.join(MARKS)}, got {mark.kind!r}")
             if not isinstance(mark.text, str) or len(mark.text) > 12:
                 raise ParseError(f"marks[{i}].text must be a text of at most 12 characters, got {mark.text!r}")
@@ -114,6 +121,8 @@ class Scene:
         ParseError
             For what is no such drawing, with the place in it.
         """
+        if not isinstance(text, str):
+            raise ParseError(f"code must be a text, got {type(text).__name__}")
         try:
             raw = json.loads(text, parse_constant=_no_constant)
         except (ValueError, RecursionError) as error:

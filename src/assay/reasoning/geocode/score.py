@@ -36,7 +36,7 @@ class CodeScore:
     fidelity
         Facts of the drawing that hold at the predicted places.
     total
-        0 if unread, else the mean of the others.
+        0 if unread, else the mean of the others; 1 where both drawings are empty.
     """
 
     parse: bool
@@ -76,8 +76,10 @@ def score_code(pred: Scene | str, gold: Scene, *, tol: float = 0.03, facts: Sequ
     """
     if not isinstance(gold, Scene):
         raise InputError(f"gold must be a Scene, got {type(gold).__name__}")
-    if not 0 < tol < 1:
-        raise InputError(f"tol must be between 0 and 1, got {tol}")
+    if not isinstance(tol, int | float) or not 0 < tol < 1:
+        raise InputError(f"tol must be between 0 and 1, got {tol!r}")
+    if facts is not None and not all(isinstance(fact, Fact) for fact in facts):
+        raise InputError("facts must be a list of Fact")
     if not isinstance(pred, Scene):
         try:
             pred = read_code(pred)
@@ -97,7 +99,8 @@ def score_code(pred: Scene | str, gold: Scene, *, tol: float = 0.03, facts: Sequ
     back = {name: pred.points[mine] for mine, name in to_gold.items()}
     fidelity = sum(_holds(fact, back) for fact in known) / len(known) if known else None
     parts = [p for p in (point, segment, circle, annotation, fidelity) if p is not None]
-    return CodeScore(True, point or 0.0, segment, circle, annotation, fidelity, sum(parts) / len(parts))
+    total = sum(parts) / len(parts) if parts else 1.0
+    return CodeScore(True, point or 0.0, segment, circle, annotation, fidelity, total)
 
 
 def _f1(hits: int, mine: int, theirs: int) -> float | None:

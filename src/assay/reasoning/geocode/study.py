@@ -21,7 +21,7 @@ from assay.evidence.study import Arm, Budget, Proportion, Study, Task
 from assay.parts.chat import Chat
 
 from .checks import GATES, oracle, verify
-from .dataset import read_dataset
+from .dataset import data_file, read_dataset
 from .faults import FAULTS
 from .grading import code_in, grade, reward_func
 from .making import KINDS, generate, generate_one
@@ -394,7 +394,7 @@ def own(brought: Mapping[str, Path]) -> Study:
     if set(brought) != {"data"}:
         raise InputError(f"geocode takes a data set of problems as data, got {', '.join(sorted(brought)) or 'nothing'}")
     path = Path(brought["data"])
-    source = path / "train" / "metadata.jsonl" if path.is_dir() else path
+    source = data_file(path)
     n = len(read_dataset(source))
     task = Task(
         "faults",

@@ -82,7 +82,7 @@ def score(
     given: dict[str, dict[str, object]] = {}
     for i, row in enumerate(json_lines(predictions), 1):
         name = row.get("id")
-        if name not in problems:
+        if not isinstance(name, str) or name not in problems:
             raise InputError(f"{predictions}, line {i}: there is no problem {name!r} in {data}")
         if name in given:
             raise InputError(f"{predictions}, line {i}: the problem {name!r} is answered twice")
@@ -91,7 +91,9 @@ def score(
                 raise InputError(f"{predictions}, line {i}: {key} must be a text, got {row[key]!r:.40}")
         if not {"answer", "code", "completion"} & set(row):
             raise InputError(f"{predictions}, line {i}: one of answer, code and completion is needed")
-        given[str(name)] = row
+        given[name] = row
+    if not given:
+        raise InputError(f"{predictions} holds no prediction")
     rows = []
     for name, problem in problems.items():
         row = given.get(name, {})

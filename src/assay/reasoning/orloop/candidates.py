@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
@@ -26,7 +27,8 @@ def propose(model: LinearModel, rows: Sequence[str]) -> tuple[list[Action], NDAr
     its coefficients the sign and size that its family has. For columns in these rows: the bounds of their family.
     """
     names = list(rows)[:40]
-    facts = [_facts(model, name) for name in names]
+    relaxations = least_relaxations(model, names)
+    facts = [_facts(model, name) | {"relax": least} for name, least in zip(names, relaxations, strict=True)]
     smallest = min((f["relax"] for f in facts if f["relax"] is not None), default=None)
     actions: list[Action] = []
     features: list[list[float]] = []
@@ -61,7 +63,6 @@ def _facts(model: LinearModel, name: str) -> dict:
             fact["slip"] = float(np.log10(abs(rhs / fact["median"])))
     fact["restore"], fact["ratio"], fact["signs"] = _restored(model, i, mates)
     fact["parallel"] = _parallel(model, i, below)
-    fact["relax"] = _least_relaxation(model, i)
     return fact
 
 
@@ -122,8 +123,16 @@ def _parallel(model: LinearModel, i: int, below: bool) -> float:
     return float((close & other).any())
 
 
-def _least_relaxation(model: LinearModel, i: int) -> float | None:
-    """How far the sides of one row must move for all others to hold; None where that does not help."""
+def least_relaxations(model: LinearModel, names: Sequence[str], seconds: float = 15.0) -> list[float | None]:
+    """Return how far the sides of each row must move for all others to hold; None where that does not help.
+
+    Rows that are not reached within so many seconds, as in hard integer models, have None too.
+    """
+    until = time.monotonic() + seconds
+    return [_least_relaxation(model, model.row(name), until) for name in names]
+
+
+def _least_relaxation(model: LinearModel, i: int, until: float) -> float | None:
     lo, up = model.row_lo[i], model.row_up[i]
     row = np.zeros(model.shape[1])
     row[model.A.indices[model.A.indptr[i] : model.A.indptr[i + 1]]] = model.A.data[
@@ -133,7 +142,10 @@ def _least_relaxation(model: LinearModel, i: int) -> float | None:
     amounts = []
     for side, sense in ((up, "min"), (lo, "max")):
         if np.isfinite(side):
-            solved = solve(replace(rest, cost=row, sense=sense, offset=0.0), time_limit=2.0)
+            left = until - time.monotonic()
+            if left <= 0:
+                return None
+            solved = solve(replace(rest, cost=row, sense=sense, offset=0.0), time_limit=min(2.0, left))
             if solved.status == "unbounded":
                 continue
             if solved.objective is None:

@@ -14,7 +14,7 @@ from assay.errors import InputError
 from assay.parts.highs import solved
 
 from .model import LinearModel
-from .solving import check_time
+from .solving import check_model, check_time
 
 _QUICKXPLAIN_FROM = 64
 """Of so many rows of a mixed-integer model, halving asks the solver less often than one row after the other."""
@@ -87,7 +87,8 @@ def iis(
     >>> iis(m).rows
     ('r1', 'r2')
     """
-    if bounds not in ("hard", "soft"):
+    check_model(model)
+    if not isinstance(bounds, str) or bounds not in ("hard", "soft"):
         raise InputError(f"bounds must be 'hard' or 'soft', not {bounds!r}")
     check_time(time_limit)
     names = {name: i for i, name in enumerate(model.row_names)}

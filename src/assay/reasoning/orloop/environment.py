@@ -18,7 +18,7 @@ from .actions import EDITS, GRAMMAR, Action, ParseError, apply, parse_action
 from .candidates import FEATURES, propose
 from .conflicts import iis
 from .model import LinearModel
-from .saboteur import Instance, same_objective
+from .saboteur import Instance, instances_of, same_objective
 from .scoring import WITHIN, RewardSpec, Score, diagnosis_f1, reward_spec
 from .solving import STATUSES, solve
 
@@ -111,9 +111,7 @@ class RepairEnv(gymnasium.Env):
         cache: MutableMapping[Any, State] | None = None,
         render_mode: str | None = None,
     ) -> None:
-        self.instances = [instances] if isinstance(instances, Instance) else list(instances)
-        if not self.instances or not all(isinstance(one, Instance) for one in self.instances):
-            raise InputError("instances must be an Instance or a list of them, not empty")
+        self.instances = instances_of(instances)
         known: dict[str, Instance] = {}
         for one in self.instances:  # solved states are kept by id
             if known.setdefault(one.id, one).model is not one.model:

@@ -82,6 +82,9 @@ def repair(
     """
     if policy is not None and agent is not None:
         raise InputError("policy and agent cannot both be given")
+    for what, given in (("policy", policy), ("agent", agent)):
+        if given is not None and not callable(getattr(given, "act", None)):
+            raise TypeError(f"{what} must have a method act(env), and {type(given).__name__} has none")
     solved = solve(model, time_limit=time_limit)
     if solved.status != "infeasible":
         return RepairReport((), (), (), solved.status, solved.objective, (_no_need(solved),), model)

@@ -46,15 +46,20 @@ def whole_model(env: RepairEnv, rng: np.random.Generator) -> Action:
     return edits[0] if edits else drop_first(env, rng)
 
 
-def elastic(model: LinearModel) -> list[Action]:
-    """Return the relaxations with the least sum over all rows, with bounds of columns kept (``feasRelax``)."""
+def elastic(model: LinearModel, time_limit: float = 20.0) -> list[Action]:
+    """Return the relaxations with the least sum over all rows, with bounds of columns kept (``feasRelax``).
+
+    Where time runs out, they are the best that were found; none where nothing was.
+    """
     h = model.to_highs()
+    h.setOptionValue("time_limit", time_limit)
     if h.feasibilityRelaxation(-1.0, -1.0, 1.0) == highspy.HighsStatus.kError:
         h = model.to_highs()  # refused one thread, where other code has made a pool: see parts.highs
         h.setOptionValue("threads", 0)
+        h.setOptionValue("time_limit", time_limit)
         h.feasibilityRelaxation(-1.0, -1.0, 1.0)
     x = np.array(h.getSolution().col_value)
-    if x.shape != (model.shape[1],):
+    if x.shape != (model.shape[1],) or not h.getSolution().value_valid:
         return []
     activity = model.A @ x
     past = np.maximum(model.row_lo - activity, activity - model.row_up)

@@ -11,7 +11,7 @@ from assay.parts.trl import RewardFunction, trl_reward
 
 from .actions import Action, ParseError, parse_action
 from .environment import RepairEnv, prompt
-from .saboteur import Instance
+from .saboteur import Instance, instances_of
 from .scoring import RewardSpec, reward_spec
 
 
@@ -25,8 +25,10 @@ def sft_rows(instances: Sequence[Instance], policy: Any = None) -> list[dict[str
     policy
         Anything with ``act(env)``; by default the edits that take the error back.
     """
+    if policy is not None and not callable(getattr(policy, "act", None)):
+        raise TypeError(f"policy must have a method act(env), and {type(policy).__name__} has none")
     rows = []
-    for instance in instances:
+    for instance in instances_of(instances):
         env = RepairEnv(instance, max_steps=10)
         env.reset()
         undo = iter(instance.undo)
@@ -46,7 +48,7 @@ def rl_rows(instances: Sequence[Instance]) -> list[dict[str, Any]]:
         To learn from; :func:`reward_for` turns their ids back into them.
     """
     rows = []
-    for instance in instances:
+    for instance in instances_of(instances):
         env = RepairEnv(instance)
         env.reset()
         rows.append({"prompt": prompt(env), "instance": instance.id})
@@ -106,9 +108,10 @@ def reward_for(instances: Sequence[Instance], *, reward: str | RewardSpec = "op"
     >>> right, wrong < 0
     (79.8, True)
     """
-    known = {one.id: one for one in instances}
-    if len(known) < len(instances) or not known:
-        raise InputError("instances must be some, with different ids")
+    given = instances_of(instances)
+    known = {one.id: one for one in given}
+    if len(known) < len(given):
+        raise InputError("instances must have different ids")
     spec = reward_spec(reward)
 
     def orloop_reward(

@@ -148,6 +148,8 @@ class LinearModel:
     @classmethod
     def from_highs(cls, h: highspy.Highs) -> LinearModel:
         """Return the model that a HiGHS instance holds; InputError where it is not linear."""
+        if not hasattr(h, "getModel"):
+            raise TypeError(f"h must be a HiGHS instance, got {type(h).__name__}")
         held = h.getModel()
         if held.hessian_.dim_ > 0 and len(held.hessian_.value_) > 0:
             raise InputError("the model has a quadratic objective; only linear ones can be repaired")

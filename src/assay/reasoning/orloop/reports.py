@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from .actions import EDITS, Action
-from .candidates import _least_relaxation
+from .candidates import least_relaxations
 from .conflicts import IIS
 from .environment import row_text
 from .fixing import RepairReport, choices
@@ -20,6 +20,7 @@ from .model import LinearModel
 from .solving import Solution
 
 STATUS_WORDS = {"limit": "not solved to the end in time", "error": "given up by the solver"}
+LONGER = "a longer --time-limit may tell"
 SHOWN = 25
 """Rows in a picture or a text; the tables hold all."""
 
@@ -50,13 +51,13 @@ def conflict_text(model: LinearModel, found: IIS, status: str, name: str) -> str
     """Return what conflicts, as Markdown."""
     parts = [f"# What conflicts in {name}"]
     if not len(found):
-        said = STATUS_WORDS.get(status, status)
-        parts.append(f"The model is {said}: nothing conflicts." if status != "limit" else f"The model is {said}.")
+        parts.append(f"The model is {no_conflict_text(found, status)}.")
         return "\n\n".join(parts) + "\n"
     sure = (
         "Together they are infeasible, and without any one of them the others are feasible; both were solved again."
         if found.certified
-        else "Time ran out: it is not sure that none of them can be left out."
+        else "Time ran out: they conflict, and it is not sure that none of them can be left out. A longer --time-limit "
+        "may tell."
     )
     members = [_count(len(found.rows), "row")] if found.rows else []
     members += [_count(len(found.col_bounds), "bound") + " of columns"] if found.col_bounds else []
@@ -69,6 +70,15 @@ def conflict_text(model: LinearModel, found: IIS, status: str, name: str) -> str
         "conflict is mended, another may show."
     )
     return "\n\n".join(parts) + "\n"
+
+
+def no_conflict_text(found: IIS, status: str) -> str:
+    """Return what a model is in which no conflict was found: one is only ruled out where a solve said so."""
+    if not found.certified:
+        return f"{STATUS_WORDS.get(status, status)}: whether anything conflicts is not known; {LONGER}"
+    if status == "limit":
+        return "feasible, though its optimum was not reached in time: nothing conflicts"
+    return f"{STATUS_WORDS.get(status, status)}: nothing conflicts"
 
 
 def write_repair(model: LinearModel, done: RepairReport, name: str, target: Path, folder: Path) -> None:
@@ -91,7 +101,13 @@ def write_repair(model: LinearModel, done: RepairReport, name: str, target: Path
         parts.append(f"Nothing was changed: {done.why[0]}{objective}.")
     else:
         now = STATUS_WORDS.get(done.status, done.status)
-        parts.append(f"After {_count(len(rows), 'edit')} the model is **{now}**{objective}. It is in {target.name}.")
+        more = {
+            "limit": f" Whether the edits suffice is not known; {LONGER}.",
+            "infeasible": " The edits did not suffice: take them as guesses, and read the first conflict.",
+        }.get(done.status, "")
+        parts.append(
+            f"After {_count(len(rows), 'edit')} the model is **{now}**{objective}. It is in {target.name}.{more}"
+        )
         for number, row in enumerate(rows, start=1):
             after = row["after"] or "(dropped)"
             parts.append(
@@ -121,8 +137,11 @@ def _other_ways(model: LinearModel, done: RepairReport, folder: Path) -> list[st
         if _draw_objectives(feasible, done, folder / "choices.png"):
             parts.append("![The objective after each edit](choices.png)")
     else:
+        open_ = sum(found.status == "limit" for _, found in tried)
+        unknown = f" Of {open_} of them it is not known: time ran out." if open_ else ""
+        tried_edits = _count(len(tried), "plausible edit")
         parts.append(
-            f"None of {len(tried)} plausible edits of the rows in conflict makes the model feasible on its own."
+            f"{tried_edits} of the rows in conflict tried, and none makes the model feasible on its own.{unknown}"
         )
     least = [a for a in elastic(model) if a.values[0] > 1e-5 * max(1.0, abs(_side(model, a.target)))]
     if least:
@@ -140,7 +159,7 @@ def _other_ways(model: LinearModel, done: RepairReport, folder: Path) -> list[st
 def _draw_relaxations(model: LinearModel, rows: Sequence[str], path: Path) -> bool:
     """Draw by how much each row of a conflict would have to give way alone; False where none can."""
     shown = list(rows[:SHOWN])
-    amounts = [_least_relaxation(model, model.row(name)) for name in shown]
+    amounts = least_relaxations(model, shown)
     if not any(amounts):
         return False
     figure, axes = _bars(len(shown))

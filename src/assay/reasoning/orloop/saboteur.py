@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
@@ -75,6 +76,14 @@ class _Damage:
             return model.with_row(name, [coefficients], lo, up)
         assert self.edit is not None
         return apply(model, self.edit)
+
+
+def instances_of(given: Any) -> list[Instance]:
+    """Return one instance or several as a list; InputError for what holds none, or anything else."""
+    found = [given] if isinstance(given, Instance) else list(given) if isinstance(given, Iterable) else []
+    if not found or not all(isinstance(one, Instance) for one in found):
+        raise InputError("instances must be an Instance or a list of them, not empty")
+    return found
 
 
 def same_objective(a: float | None, b: float) -> bool:

@@ -60,9 +60,10 @@ def solve(model: LinearModel, *, time_limit: float = 10.0) -> Solution:
 
     Raises
     ------
-    InputError
-        For a time limit that is not positive.
+    InputError, TypeError
+        For a time limit that is not positive, and a model that is none.
     """
+    check_model(model)
     check_time(time_limit)
     if (model.col_lo > model.col_up).any():
         return Solution("infeasible")
@@ -85,6 +86,12 @@ def solve(model: LinearModel, *, time_limit: float = 10.0) -> Solution:
     if known != "optimal" and not (known == "limit" and some):
         return Solution(known)
     return Solution(known, float(h.getInfo().objective_function_value), np.array(h.getSolution().col_value))
+
+
+def check_model(model: object) -> None:
+    """Raise TypeError unless it is a LinearModel."""
+    if not isinstance(model, LinearModel):
+        raise TypeError(f"model must be a LinearModel, got {type(model).__name__}")
 
 
 def check_time(time_limit: float) -> None:

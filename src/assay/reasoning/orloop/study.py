@@ -34,7 +34,7 @@ MOST = 10
 QUICK = (Budget.QUICK, Budget.FULL, Budget.PAPER)
 LARGE = (Budget.FULL, Budget.PAPER)
 SIZES = {  # models to learn from, models a task, updates, instances and episodes an update
-    Budget.SMOKE: (6, 9, 3, 3, 3),
+    Budget.SMOKE: (6, 6, 3, 3, 3),
     Budget.QUICK: (36, 27, 24, 6, 6),
     Budget.FULL: (150, 60, 60, 8, 8),
     Budget.PAPER: (600, 450, 60, 8, 8),
@@ -42,7 +42,7 @@ SIZES = {  # models to learn from, models a task, updates, instances and episode
 FEWER_ERRORS = {"milp": "ABCD", "ood": "ABCDFI"}
 """Two and three errors at once are rare in the new domains, and integer models slow: they would be most of the work."""
 LIKE = 4
-"""Rows of the same family that a language model is shown beside each row in conflict: rules and policies see them all."""
+"""Other rows of each family in conflict that a language model is shown; rules and policies compare with all of them."""
 AFTER = 1e-3
 """Rate of the updates that follow on shown repairs; with the 3e-3 of fresh weights they lose what was shown."""
 

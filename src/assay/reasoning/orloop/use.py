@@ -17,7 +17,7 @@ from .grading import grade_agent
 from .language import OpenAIAgent
 from .model import LinearModel
 from .model_files import SUFFIXES
-from .reports import STATUS_WORDS, conflict_text, write_conflict, write_repair
+from .reports import LONGER, STATUS_WORDS, conflict_text, no_conflict_text, write_conflict, write_repair
 from .saboteur import ERRORS, generate
 from .solving import solve
 
@@ -46,12 +46,12 @@ def conflict(
     with new_folder(out) as folder:
         write_conflict(read, found, status, model.name, folder)
     if len(found):
-        sure = "certified" if found.certified else "not certified (time ran out)"
+        sure = "certified" if found.certified else f"not certified: time ran out, {LONGER}"
         members = [*found.rows, *(f"{side} bound of {col}" for col, side in found.col_bounds)]
         listed = ", ".join(members[:20]) + (f" and {len(members) - 20} more" if len(members) > 20 else "")
         typer.echo(f"{len(found)} members conflict ({sure}): {listed}. Written to {out}")
     else:
-        typer.echo(f"{model.name} is {STATUS_WORDS.get(status, status)}: nothing conflicts. Written to {out}")
+        typer.echo(f"{model.name} is {no_conflict_text(found, status)}. Written to {out}")
 
 
 @app.command("repair")
@@ -91,6 +91,7 @@ def mend(
         write_repair(read, done, model.name, target, folder)
     said = "; ".join(map(str, done.edits)) or done.why[0]
     now = STATUS_WORDS.get(done.status, done.status)
+    now = f"still {now}" if done.status == "infeasible" else f"{now}; {LONGER}" if done.status == "limit" else now
     typer.echo(f"{model.name}: {said}. Now {now}. Written to {out}{f' and {home}' if to_file else ''}")
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal
 
 from assay.errors import InputError
 from assay.parts.trl import completion_text
 
+from .checks import must_be
 from .completion import parse_completion
 from .database import Rows, SafeDatabase, SqlError
 from .execution import same_rows
@@ -130,8 +131,7 @@ class Asker:
             raise InputError(f"n must be a whole number from 1 to 100, got {n!r}")
         if consensus not in ("mcs", "execution", None):
             raise InputError(f"consensus must be 'mcs', 'execution' or None, got {consensus!r}")
-        if not isinstance(db, SafeDatabase):
-            raise TypeError(f"db must be a SafeDatabase, got {type(db).__name__}")
+        must_be("db", db, SafeDatabase, "a SafeDatabase")
         self.chat, self.db, self.mode, self.n, self.consensus = chat, db, mode, n, consensus
         self.temperature = (0.0 if n == 1 else 0.7) if temperature is None else temperature
         self.max_tokens, self.seed = max_tokens, seed
@@ -204,8 +204,9 @@ def choose(completions: Sequence[str], db: SafeDatabase, *, consensus: Consensus
     """
     if consensus not in ("mcs", "execution", None):
         raise InputError(f"consensus must be 'mcs', 'execution' or None, got {consensus!r}")
-    if isinstance(completions, str):
-        raise TypeError("completions must be a list of texts, one a sample, got one text")
+    if isinstance(completions, str) or not isinstance(completions, Iterable):
+        raise TypeError(f"completions must be a list of texts, one a sample, got {type(completions).__name__}")
+    must_be("db", db, SafeDatabase, "a SafeDatabase")
     said = [completion_text(text) for text in completions]
     read = [parse_completion(text) for text in said]
     ran: dict[str, Rows | SqlError] = {}

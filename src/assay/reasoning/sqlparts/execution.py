@@ -13,6 +13,7 @@ from sqlglot import exp
 
 from assay.errors import InputError
 
+from .checks import must_be
 from .database import Rows, SafeDatabase, SqlError
 from .normal_form import parse
 from .tree import SqlParseError
@@ -59,6 +60,7 @@ def execution_match(
         raise InputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     if not isinstance(float_tol, int | float) or not 0 <= float_tol < math.inf:
         raise InputError(f"float_tol must be a number, 0 or more, got {float_tol!r}")
+    must_be("db", db, SafeDatabase, "a SafeDatabase")
     right = gold_rows(gold, db)
     found = db.run(pred)
     if not same_rows(found, right, "bag" if mode == "suite" else mode, orders(gold), float_tol):
@@ -205,6 +207,7 @@ def changed_copies(db: SafeDatabase, gold: str, *, copies: int = COPIES, seed: i
     InputError
         When gold names no table of the database.
     """
+    must_be("db", db, SafeDatabase, "a SafeDatabase")
     query = parse(gold)
     there = db.schema().tables
     names = sorted({t.name.lower() for t in query.find_all(exp.Table)} & set(there))
@@ -252,6 +255,15 @@ def changed_tables(
     SqlParseError
         When a gold query cannot be read.
     """
+    frames = isinstance(tables, Mapping) and all(isinstance(frame, pd.DataFrame) for frame in tables.values())
+    if not frames:
+        raise TypeError(f"tables must be DataFrames by name, got {type(tables).__name__}")
+    if isinstance(golds, str) or not isinstance(golds, Sequence):
+        raise TypeError(f"golds must be a list of texts, got {type(golds).__name__}")
+    for name, value, least in (("copies", copies, 1), ("seed", seed, 0)):
+        must_be(name, value, int, "a whole number")
+        if value < least:
+            raise InputError(f"{name} must be {least} or more, got {value}")
     literals: dict[str, list[float]] = {}
     for gold in golds:
         for column, numbers in _compared(parse(gold)).items():

@@ -13,6 +13,7 @@ from scipy.optimize import linear_sum_assignment
 
 from assay.errors import InputError
 
+from .checks import must_be
 from .normal_form import canonical
 from .tree import SqlParseError, Tree
 
@@ -68,6 +69,8 @@ def mcs(a: Tree, b: Tree) -> Match:
     >>> match.score, match.root_a
     (4, 0)
     """
+    for name, tree in (("a", a), ("b", b)):
+        must_be(name, tree, Tree, "a Tree, as canonical makes it")
     table = _Table(a, b)
     best, root = table.best()
     pairs = table.pairs(*root) if best else []

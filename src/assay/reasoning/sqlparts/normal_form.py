@@ -5,7 +5,6 @@ from __future__ import annotations
 import difflib
 import logging
 import threading
-from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -17,6 +16,7 @@ from sqlglot.errors import ParseError, SqlglotError, TokenError
 
 from assay.errors import InputError, one_line
 
+from .parsed import aliases_of, has_tail, is_bracketed, is_compared, names_used, opened, plain_number, side_of
 from .tree import SqlParseError, Tree
 
 if TYPE_CHECKING:
@@ -31,7 +31,6 @@ _NEGATED: dict[type[exp.Expression], type[exp.Expression]] = {
     exp.EQ: exp.NEQ, exp.NEQ: exp.EQ, exp.LT: exp.GTE, exp.LTE: exp.GT, exp.GT: exp.LTE, exp.GTE: exp.LT,
 }  # fmt: skip
 _COMMUTE = (exp.Add, exp.Mul, exp.BitwiseAnd, exp.BitwiseOr)
-_COMPARING = (exp.EQ, exp.NEQ, exp.LT, exp.LTE, exp.GT, exp.GTE, exp.In, exp.Between, exp.Limit, exp.Offset)
 _WRITTEN = {
     exp.Select: frozenset(
         {"with_", "with", "expressions", "from_", "from", "joins", "where", "group", "having", "distinct"}
@@ -82,6 +81,8 @@ def canonical(sql: str | exp.Expression, *, dialect: str = "sqlite", schema: Sch
             col b
     """
     check_dialect(dialect)
+    if schema is not None and not (hasattr(schema, "tables") and hasattr(schema, "has")):
+        raise TypeError(f"schema must be a Schema or None, got {type(schema).__name__}")
     if isinstance(sql, str) and schema is None:
         return _cached(sql, dialect)
     return _tree(sql, dialect, schema)
@@ -104,7 +105,7 @@ def parse(sql: str | exp.Expression, dialect: str = "sqlite") -> exp.Expression:
         if len(sql) > MOST_CHARACTERS:
             raise SqlParseError(f"the query has {len(sql)} characters; at most {MOST_CHARACTERS} are read")
         found = _parsed(sql, dialect)
-    while isinstance(found, exp.Subquery | exp.Paren) and not found.args.get("alias") and not _tail(found):
+    while isinstance(found, exp.Subquery | exp.Paren) and not found.args.get("alias") and not has_tail(found):
         found = found.this
     if not isinstance(found, _QUERIES):
         kind = one_line(type(found).__name__.upper(), 40)
@@ -215,7 +216,7 @@ class Writer:
 
     def query(self, node: exp.Expression, outer: Scope | None) -> Tree:
         """A SELECT, VALUES or set operation."""
-        while isinstance(node, exp.Subquery | exp.Paren) and not _tail(node):
+        while isinstance(node, exp.Subquery | exp.Paren) and not has_tail(node):
             node = node.this
         scope = Scope([], outer, dict(outer.ctes) if outer else {})
         if isinstance(node, exp.Subquery):  # (SELECT …) LIMIT 1
@@ -237,7 +238,7 @@ class Writer:
             return []
         bodies: list[tuple[str, Tree]] = []
         recursive = bool(with_.args.get("recursive"))
-        used = _uses(node, with_)
+        used = names_used(node, with_)
         for cte in with_.expressions:
             name = cte.alias.lower()
             uses = used[name]
@@ -266,11 +267,9 @@ class Writer:
         while stack:  # flat, where nesting means nothing
             top = stack.pop()
             inner = top
-            while isinstance(inner, exp.Subquery) and not _tail(inner):
+            while isinstance(inner, exp.Subquery) and not has_tail(inner):
                 inner = inner.this
-            same = (
-                isinstance(inner, exp.SetOperation) and type(inner) is type(node) and (top is node or not _tail(inner))
-            )
+            same = type(inner) is type(node) and (top is node or not has_tail(inner))
             flat = same and (inner is node or not isinstance(node, exp.Except))
             if flat and bool(inner.args.get("distinct", True)) == bool(node.args.get("distinct", True)):
                 stack += [inner.args["expression"], inner.this]
@@ -281,7 +280,7 @@ class Writer:
         while isinstance(first, exp.Subquery):
             first = first.this
         if isinstance(first, exp.Select):
-            scope.aliases = _aliases(first)
+            scope.aliases = aliases_of(first)
         tail = self._tail(node, scope, list(first.expressions) if isinstance(first, exp.Select) else [])
         # A label is always ordered or never is: only so is a match from either side the same.
         arms_tree = Tree("Sides", trees) if isinstance(node, exp.Except) else Tree("Arms", trees, True)
@@ -290,15 +289,14 @@ class Writer:
     def _select(self, node: exp.Select, scope: Scope, named: list[Tree]) -> Tree:
         args = node.args
         from_ = args.get("from_") or args.get("from")
-        first, joins = _opened(from_.this if from_ else None, args.get("joins") or ())
+        first, joins = opened(from_.this if from_ else None, args.get("joins") or ())
         items = ([first] if from_ else []) + [join.this for join in joins]
         trees = self._sources(items, scope)
         conditions: list[Tree] = []
         sources = trees[: 1 if from_ else 0]
         movable = not any(str(join.args.get("side") or "").upper() in ("RIGHT", "FULL") for join in joins)
         for place, (join, tree) in enumerate(zip(joins, trees[len(sources) :], strict=True), start=len(sources)):
-            side = " ".join(str(join.args.get(k) or "").lower() for k in ("method", "side", "kind")).split()
-            side = [word for word in side if word not in ("inner", "cross", "outer")]
+            side = side_of(join)
             on = self._conjuncts(join.args.get("on"), scope)
             on += [self._using(name.name, place, scope) for name in join.args.get("using") or ()]
             if not side and movable:
@@ -307,7 +305,7 @@ class Writer:
             else:
                 below = (tree, Tree("On", (Tree("And", tuple(on), True),))) if on else (tree,)
                 sources.append(Tree(f"Join {' '.join(side) or 'inner'}", below))
-        scope.aliases = _aliases(node)
+        scope.aliases = aliases_of(node)
         children = list(named)
         distinct = args.get("distinct")
         on = distinct.args.get("on") if distinct is not None else None
@@ -398,7 +396,7 @@ class Writer:
                 scope.sources.append(Source(item.alias_or_name.lower(), label, name))
                 trees.append(Tree(label, tuple(self._rest(item, scope))))
                 continue
-            if _bracketed(item):
+            if is_bracketed(item):
                 trees.append(self._brackets(item, scope))
                 continue
             queries += 1
@@ -423,15 +421,13 @@ class Writer:
 
     def _brackets(self, item: exp.Expression, scope: Scope) -> Tree:
         """A join in brackets on the right of an outer join."""
-        first, joins = _opened(item, ())
+        first, joins = opened(item, ())
         trees = self._sources([first, *(join.this for join in joins)], scope)
         conditions = [c for join in joins for c in self._conjuncts(join.args.get("on"), scope)]
-        sides = " ".join(
-            str(join.args.get(k)) for join in joins for k in ("method", "side", "kind") if join.args.get(k)
-        )
+        sides = " ".join(word for join in joins for word in side_of(join))
         inside = Tree("Sources", tuple(trees), not sides)
         on = (Tree("On", (Tree("And", tuple(conditions), True),)),) if conditions else ()
-        return Tree(f"Brackets {sides}".strip().lower(), (inside, *on))
+        return Tree(f"Brackets {sides}".strip(), (inside, *on))
 
     def _outputs(self, query: exp.Expression, columns: list[str]) -> dict[str, str]:
         """What the outputs of a query in FROM are called from outside: by their column, or else by their place."""
@@ -460,7 +456,8 @@ class Writer:
         if node is None:
             return []
         tree = self.condition(node, scope, False, by_alias)
-        return list(tree.children) if tree.label == "And" else [tree]
+        found = tree.children if tree.label == "And" else (tree,)
+        return [one for one in found if one.label != "TRUE"]
 
     def condition(self, node: exp.Expression, scope: Scope, negated: bool = False, by_alias: bool = False) -> Tree:
         """A condition with NOT pushed inwards and AND and OR flattened."""
@@ -495,7 +492,7 @@ class Writer:
         if isinstance(node, exp.Column):
             return self._column(node, scope, by_alias)
         if isinstance(node, exp.Literal):
-            number = _plain_number(node) if _is_compared(node) else node.name
+            number = plain_number(node) if is_compared(node) else node.name
             return Tree(f"'{node.name}'" if node.is_string else number)
         if isinstance(node, exp.Neg) and isinstance(node.this, exp.Literal) and not node.this.is_string:
             return Tree("-" + self.expression(node.this, scope).label)
@@ -604,56 +601,6 @@ class Writer:
         return name if quoted and not self.any_case else name.lower()
 
 
-def _uses(node: exp.Expression, with_: exp.Expression) -> Counter[str]:
-    """How often each table is named in a query and in those of its named queries that it comes to use."""
-
-    def named(inside: exp.Expression) -> Counter[str]:
-        return Counter(t.name.lower() for t in inside.find_all(exp.Table) if not t.args.get("db"))
-
-    bodies = {cte.alias.lower(): named(cte) for cte in with_.expressions}
-    todo = [named(node) - sum(bodies.values(), Counter())]
-    counts: Counter[str] = Counter()
-    while todo:
-        for name, times in todo.pop().items():
-            if name in bodies and not counts[name]:
-                todo.append(bodies[name])
-            counts[name] += times
-    return counts
-
-
-def _bracketed(item: exp.Expression | None) -> bool:
-    """Whether it is a table, or a join of tables, in brackets."""
-    inside = item
-    while isinstance(inside, exp.Subquery) and not inside.args.get("alias"):
-        if isinstance(inside.this, exp.Table) or (
-            isinstance(inside.this, exp.Subquery) and inside.this.args.get("alias")
-        ):
-            return True
-        inside = inside.this
-    return False
-
-
-def _opened(
-    first: exp.Expression | None, joins: Iterable[exp.Expression]
-) -> tuple[exp.Expression, list[exp.Expression]]:
-    """The first source and the joins behind it, without the brackets that mean nothing there."""
-    found: list[exp.Expression] = []
-    while _bracketed(first):
-        assert first is not None
-        found[:0] = first.args.get("joins") or ()
-        first = first.this
-    if first is not None:
-        found[:0] = first.args.get("joins") or ()
-    for join in joins:
-        found.append(join)
-        if not any(join.args.get(k) for k in ("method", "side", "kind")) and not join.args.get("using"):
-            inner, more = _opened(join.this, ())
-            if inner is not join.this:
-                join.set("this", inner)
-            found += more
-    return first, found  # type: ignore[return-value]
-
-
 def _unused(tree: Tree) -> Tree:
     """What is named and never used: it has its size, and matches nothing that is used."""
     return Tree(f"unused {tree.label}", tuple(map(_unused, tree.children)), tree.unordered)
@@ -665,30 +612,3 @@ def _flat(label: str, parts: Iterable[Tree]) -> Tree:
     for part in parts:
         flat += part.children if part.label == label else (part,)
     return Tree(label, tuple(flat), True)
-
-
-def _aliases(select: exp.Select) -> dict[str, exp.Expression]:
-    return {e.alias.lower(): e.this for e in select.expressions if isinstance(e, exp.Alias)}
-
-
-def _tail(node: exp.Expression) -> bool:
-    return any(node.args.get(name) is not None for name in ("order", "limit", "offset", "with_", "with"))
-
-
-def _is_compared(node: exp.Expression) -> bool:
-    """Whether a number is compared with something as it stands: then 1.0 is 1, as it is not in 1.0 / 2."""
-    above = node.parent
-    while isinstance(above, exp.Paren | exp.Neg):
-        above = above.parent
-    return isinstance(above, _COMPARING)
-
-
-def _plain_number(node: exp.Literal) -> str:
-    """1.0, 1.00 and 1e0 as 1, where they are compared and not reckoned with."""
-    if node.is_string:
-        return node.name
-    try:
-        value = float(node.name)
-    except ValueError:
-        return node.name
-    return str(int(value)) if value.is_integer() and abs(value) < 2**53 else repr(value)

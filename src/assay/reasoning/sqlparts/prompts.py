@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 from sqlglot import exp
 
 from assay.errors import InputError
 
+from .checks import must_be
 from .completion import parse_completion
 from .fragments import decompose
 from .levels import complexity
@@ -61,6 +62,8 @@ def prompt(question: str, schema: str = "", *, mode: Ways = "parts", evidence: s
         raise InputError(f"mode must be 'parts' or 'direct', got {mode!r}")
     if not isinstance(question, str) or not question.strip():
         raise InputError(f"question must be a text that is not empty, got {question!r}")
+    for name, value in (("schema", schema), ("evidence", evidence)):
+        must_be(name, value, str, "a text")
     said = [f"Tables:\n{schema.strip()}"] if schema.strip() else []
     said += [f"Known: {evidence.strip()}"] if evidence.strip() else []
     said.append(f"Question: {question.strip()}")
@@ -91,6 +94,7 @@ def completion_of(sql: str | exp.Expression, *, mode: Ways = "parts", dialect: s
     """
     if mode not in WAYS:
         raise InputError(f"mode must be 'parts' or 'direct', got {mode!r}")
+    must_be("sql", sql, (str, exp.Expression), "a text or a sqlglot expression")
     text = (sql if isinstance(sql, str) else sql.sql(dialect=dialect)).strip()
     level = complexity(sql, dialect=dialect)
     parts = [part.sql for part in decompose(sql, dialect=dialect)]
@@ -137,6 +141,8 @@ def sft_rows(
     """
     if mode not in WAYS:
         raise InputError(f"mode must be 'parts' or 'direct', got {mode!r}")
+    if isinstance(rows, str) or not isinstance(rows, Iterable):
+        raise TypeError(f"rows must be a list of mappings with question and sql, got {type(rows).__name__}")
     made = []
     for place, row in enumerate(rows):
         if not isinstance(row, Mapping):

@@ -14,6 +14,7 @@ from typing import Any
 from assay.errors import InputError
 from assay.parts.trl import trl_reward
 
+from .checks import must_be
 from .completion import parse_completion
 from .database import Rows, SafeDatabase, SqlError
 from .execution import MODES, Mode, execution_match, gold_rows, orders, reads_a_table, same_rows
@@ -83,7 +84,10 @@ def reward_breakdown(
     InputError
         When gold cannot be run, or completion is neither a text nor messages.
     """
-    weights = weights or RewardWeights()
+    if db is not None:
+        must_be("db", db, SafeDatabase, "a SafeDatabase or None")
+    weights = RewardWeights() if weights is None else weights
+    must_be("weights", weights, RewardWeights, "RewardWeights or None")
     if mode not in MODES:
         raise InputError(f"mode must be one of {', '.join(MODES)}, got {mode!r}")
     found = parse_completion(completion)

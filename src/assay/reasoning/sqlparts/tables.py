@@ -34,6 +34,8 @@ def read_rows(path: Path, *needed: str) -> pd.DataFrame:
         When it cannot be read, lacks a column, or a ``question_id`` stands there twice.
     """
     frame = json_list(path) if path.suffix.lower() == ".json" else read_frame(path, text=_TEXT)
+    if {"sql", "query"} <= set(frame) and all(isinstance(value, Mapping) for value in frame["sql"]):
+        frame = frame.drop(columns="sql")  # Spider's own syntax tree beside the text
     if "sql" not in frame:
         frame = frame.rename(columns={old: new for old, new in _OTHER_NAMES.items() if old in frame})
     columns_named(frame, path, *needed)
@@ -47,6 +49,11 @@ def read_rows(path: Path, *needed: str) -> pd.DataFrame:
         empty = frame.index[frame[name].isna()]
         if len(empty):
             raise InputError(f"{path.name}: row {int(empty[0]) + 1} has no {name}")
+    for name in set(_TEXT[1:]) & set(frame):
+        for row, value in enumerate(frame[name], start=1):
+            if not isinstance(value, str) and (isinstance(value, list | dict) or not pd.isna(value)):
+                kind = type(value).__name__
+                raise InputError(f"{path.name}: row {row}: {name} must be a text, got one of type {kind}")
     return frame
 
 
