@@ -15,6 +15,7 @@ from assay.reasoning.geocode import (
     Rejected,
     Target,
     generate,
+    layout,
     pose,
     read_dataset,
     seed_of,
@@ -25,6 +26,7 @@ from assay.reasoning.geocode.checks import GATES
 from assay.reasoning.geocode.constructions import OPS
 from assay.reasoning.geocode.faults import FAULTS
 from assay.reasoning.geocode.figure import Construction
+from assay.reasoning.geocode.scene import Mark, Scene
 from assay.reasoning.geocode.use import app
 from assay.reasoning.geocode.wording import read_problem, read_question, sentence, spoken
 
@@ -256,3 +258,35 @@ def test_right_angles_and_equal_halves_are_marked():
 
 def test_problems_keep_the_least_number_of_constructions(problems):
     assert all(len(problem.seed.constructions) > 2 for problem in problems)
+
+
+def gap(at, scene, pair):
+    """The distance of a text's centre from a segment, by its nearest of many points."""
+    a, b = (np.array(scene.points[name]) for name in pair)
+    return np.linalg.norm(a + np.linspace(0, 1, 2001)[:, None] * (b - a) - at, axis=1).min()
+
+
+def test_a_length_s_text_is_clearly_that_of_its_own_segment(problems):
+    made = [*problems, *generate(15, targets=("length", "ratio"), visual_only=1.0, seed=31)]
+    texts_of_lengths = 0
+    for problem in made:
+        scene = problem.scene
+        for text in layout.texts(scene):
+            if not isinstance(text.owner, str) and text.owner.kind == "length":
+                own = gap(text.at, scene, text.owner.points)
+                others = [pair for pair in scene.segments if set(pair) != set(text.owner.points)]
+                assert min(gap(text.at, scene, pair) for pair in others) > 1.3 * own
+                texts_of_lengths += 1
+    assert texts_of_lengths >= 10
+
+
+def test_a_length_between_two_close_segments_is_refused():
+    scene = Scene(
+        {"A": (0.1, 0.5), "B": (0.9, 0.5), "C": (0.1, 0.44), "D": (0.9, 0.44), "E": (0.1, 0.56), "F": (0.9, 0.56)},
+        (("A", "B"), ("C", "D"), ("E", "F")), (), (Mark("length", ("A", "B"), "7"),),
+    )  # fmt: skip
+    (seven,) = (text for text in layout.texts(scene) if text.text == "7")
+    assert layout.astray(scene, seven)
+    alone = dataclasses.replace(scene, segments=(("A", "B"),))
+    (seven,) = (text for text in layout.texts(alone) if text.text == "7")
+    assert not layout.astray(alone, seven)

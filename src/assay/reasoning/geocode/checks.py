@@ -17,7 +17,7 @@ from .constructions import OPS, place
 from .deduction import deduce
 from .figure import Construction, Coordinates, Given, Rejected, Seed, Target
 from .image import render
-from .layout import arc, cut_off, overlap, small_strokes, strokes, texts
+from .layout import arc, astray, cut_off, overlap, small_strokes, strokes, texts
 from .measure import distance, error, given_error, measured
 from .problem import Checks, Problem
 from .read import read_code
@@ -214,6 +214,8 @@ def _visual(problem: Problem) -> str:
             return f"{text.text!r} lies on lines"
         if cut_off(scene, text, lines):
             return f"a line runs between {text.text!r} and its angle"
+        if astray(scene, text):
+            return f"{text.text!r} stands as near to another segment as to its own"
         if not isinstance(text.owner, str) and text.owner.kind in ("angle", "unknown"):
             vertex, radius, _, _ = arc(scene, text.owner)
             if distance(vertex, text.at) > radius + FARTHEST:

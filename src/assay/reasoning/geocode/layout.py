@@ -19,6 +19,9 @@ CHAR = (0.030, 0.042)
 RADIUS = 0.075
 """Of the arc of an angle; grows for slim angles so that the text fits between the sides."""
 
+CLEARLY = 1.4
+"""How many times farther than its own segment every other one is from the text of a length."""
+
 
 @dataclass(frozen=True)
 class Text:
@@ -121,6 +124,23 @@ def cut_off(scene: Scene, text: Text, lines: list[tuple[Point, Point]]) -> bool:
     return any(_cross(start, text.at, *line) for line in lines)
 
 
+def astray(scene: Scene, text: Text) -> bool:
+    """Whether the text of a length stands so near another segment that it seems to be that one's."""
+    if isinstance(text.owner, str) or text.owner.kind != "length":
+        return False
+    own = frozenset(text.owner.points)
+    ends = {frozenset(e): tuple(scene.points[name] for name in e) for e in scene.segments if frozenset(e) != own}
+    near = CLEARLY * from_line(text.at, *(scene.points[name] for name in text.owner.points))
+    return any(from_line(text.at, *line) < near for line in ends.values())
+
+
+def from_line(at: Point, a: Point, b: Point) -> float:
+    """The distance of a point from a segment."""
+    (x, y), (u, v) = (at[0] - a[0], at[1] - a[1]), (b[0] - a[0], b[1] - a[1])
+    share = min(1.0, max(0.0, (x * u + y * v) / max(u * u + v * v, 1e-12)))
+    return math.hypot(x - share * u, y - share * v)
+
+
 def _cross(a: Point, b: Point, c: Point, d: Point) -> bool:
     def side(p: Point, q: Point, r: Point) -> float:
         return (q[0] - p[0]) * (r[1] - p[1]) - (q[1] - p[1]) * (r[0] - p[0])
@@ -162,7 +182,7 @@ def _texts(code: str) -> tuple[Text, ...]:
             a, b = (scene.points[name] for name in mark.points)
             length = distance(a, b) or 1.0
             normal = (-(b[1] - a[1]) / length, (b[0] - a[0]) / length)
-            for share in (0.5, 0.4, 0.6, 0.3, 0.7):
+            for share in (0.5, 0.4, 0.6, 0.3, 0.7, 0.2, 0.8):
                 for side in (1, -1):
                     gap = 0.5 * (CHAR[1] * abs(normal[1]) + CHAR[0] * len(mark.text) * abs(normal[0])) + 0.012
                     x, y = a[0] + share * (b[0] - a[0]), a[1] + share * (b[1] - a[1])
@@ -175,7 +195,7 @@ def _texts(code: str) -> tuple[Text, ...]:
                     r = radius + more
                     options.append(Text(mark.text, (vertex[0] + r * math.cos(t), vertex[1] + r * math.sin(t)), mark))
         costs = costs_of(options) + 0.02 * np.arange(len(options))
-        costs += [5.0 * cut_off(scene, text, lines) for text in options]
+        costs += [5.0 * (cut_off(scene, text, lines) or astray(scene, text)) for text in options]
         placed.append(options[int(costs.argmin())])
     for name, (x, y) in scene.points.items():
         options = [
