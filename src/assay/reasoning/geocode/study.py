@@ -31,7 +31,7 @@ from .scene import Scene
 from .score import score_code
 from .tricks import HONEST, attempts, generous_reward
 
-PROBLEMS = {Budget.SMOKE: 3, Budget.QUICK: 75, Budget.FULL: 200, Budget.PAPER: 1000}
+PROBLEMS = {Budget.SMOKE: 3, Budget.QUICK: 93, Budget.FULL: 200, Budget.PAPER: 1000}
 DEPTHS = {Budget.SMOKE: 3, Budget.QUICK: 20, Budget.FULL: 60, Budget.PAPER: 300}
 FAULTY = {Budget.SMOKE: 2, Budget.QUICK: 10, Budget.FULL: 40, Budget.PAPER: 200}
 TRICKED = {Budget.SMOKE: 3, Budget.QUICK: 15, Budget.FULL: 60, Budget.PAPER: 300}
@@ -359,7 +359,7 @@ METRICS = {
     "right": "answers that are graded right",
 } | {name.replace(" ", "_"): f"of the fault '{name}', the share refused" for name in FAULTS}
 
-SEEDS = {Budget.SMOKE: 3, Budget.QUICK: 5, Budget.FULL: 5, Budget.PAPER: 5}
+SEEDS = {Budget.SMOKE: 3, Budget.QUICK: 4, Budget.FULL: 5, Budget.PAPER: 5}
 
 
 def _check_arms() -> tuple[Arm, ...]:
