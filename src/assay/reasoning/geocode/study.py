@@ -33,8 +33,8 @@ from .tricks import HONEST, attempts, generous_reward
 
 PROBLEMS = {Budget.SMOKE: 3, Budget.QUICK: 93, Budget.FULL: 200, Budget.PAPER: 1000}
 DEPTHS = {Budget.SMOKE: 3, Budget.QUICK: 20, Budget.FULL: 60, Budget.PAPER: 300}
-FAULTY = {Budget.SMOKE: 2, Budget.QUICK: 10, Budget.FULL: 40, Budget.PAPER: 200}
-TRICKED = {Budget.SMOKE: 3, Budget.QUICK: 15, Budget.FULL: 60, Budget.PAPER: 300}
+FAULTY = {Budget.SMOKE: 2, Budget.QUICK: 12, Budget.FULL: 40, Budget.PAPER: 200}
+TRICKED = {Budget.SMOKE: 3, Budget.QUICK: 20, Budget.FULL: 60, Budget.PAPER: 300}
 ASKED = {Budget.SMOKE: 3, Budget.QUICK: 40, Budget.FULL: 60, Budget.PAPER: 300}
 LESSONS = {Budget.SMOKE: 200, Budget.QUICK: 3000, Budget.FULL: 3000, Budget.PAPER: 30_000}
 STEPS = {Budget.SMOKE: 10, Budget.QUICK: 600, Budget.FULL: 1500, Budget.PAPER: 15_000}
@@ -487,7 +487,7 @@ STUDY = Study(
     better="higher",
     metrics=METRICS,
     seeds=SEEDS,
-    base_seed=3000,
+    base_seed=4000,
     contract=CONTRACT,
     accepts={"data": "problems as `assay use geocode make` writes them: a folder or .jsonl; faults are put into them"},
     own=own,
