@@ -46,12 +46,17 @@ def test_scores_a_summary_a_report_and_pictures(files):
     assert "execution (bag) 0.250" in found.output
     scores = pd.read_csv(files / "out" / "scores.csv")
     assert scores["execution"].tolist() == [1, 0, 0, 0]
+    # A query alone is not judged as a completion, and no format is asked of it.
+    assert scores[["format", "complexity", "parts"]].isna().all(axis=None)
+    assert scores["total"].tolist()[0] == 1
+    assert scores["errors"].isna().tolist() == [True, True, False, False]
     assert scores["ast"].tolist()[0] == 1
     assert scores["total"].tolist()[2] == 0
     assert scores["total"].tolist()[3] <= 0
     assert "not a query" in scores["errors"].tolist()[3]
     report = (files / "out" / "report.md").read_text()
     assert "| simple | 3 |" in report
+    assert "format" not in report
     assert "`bag`" in report
     for name in ("levels.png", "trees.png"):
         assert f"({name})" in report

@@ -28,13 +28,15 @@ def scores_report(scores: pd.DataFrame, summary: pd.DataFrame, counts: tuple[str
         lines.append("Nothing was run: give `--db` for execution.")
     else:
         lines.append(f"Results are compared in the mode `{mode}`: {MODE_SAYS[mode]}.")
-    lines.append(_table(["level", "questions", *counts], [
-        [str(level), f"{row['questions']:.0f}", *(_number(row[name]) for name in counts)]
+    shown = [name for name in counts if summary[name].notna().any()]
+    lines.append(_table(["level", "questions", *shown], [
+        [str(level), f"{row['questions']:.0f}", *(_number(row[name]) for name in shown)]
         for level, row in summary.iterrows()
     ]))  # fmt: skip
+    parts = ", `parts` the F1 of the components" if "parts" in shown else ""
     lines.append(
-        "`ast` is the share of the right syntax tree that was built, `parts` the F1 of the components, `total` the "
-        "weighted mean of all, the reward. Each is from 0 to 1; a query that fails costs `total` up to 0.1."
+        f"`ast` is the share of the right syntax tree that was built{parts}, `total` the weighted mean of all, the "
+        "reward. Each is from 0 to 1; a query that fails costs `total` a tenth of execution's weight."
     )
     lines.append("![Mean scores by level](levels.png)")
     if mode is not None and scores["execution"].notna().any():

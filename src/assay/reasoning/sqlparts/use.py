@@ -23,7 +23,7 @@ from .execution import MODES
 from .levels import LEVELS, complexity
 from .prompts import sft_rows
 from .report import answer_report, draw_levels, draw_samples, draw_trees, scores_report
-from .rewards import reward_breakdown
+from .rewards import RewardWeights, reward_breakdown
 from .tables import database_file, read_rows
 from .tree import SqlParseError
 
@@ -34,6 +34,8 @@ Db = Annotated[Path | None, typer.Option(help="A SQLite file, or a folder with I
 Way = Annotated[str, typer.Option(help="parts: complexity and components first; direct: the query at once.")]
 
 COUNTS = ("format", "complexity", "parts", "ast", "execution", "total")
+OF_COMPLETIONS = ("format", "complexity", "parts")
+"""What a query alone is not judged by."""
 
 
 @app.command()
@@ -57,6 +59,7 @@ def score(
     if "sql" not in mine and "completion" not in mine:
         raise InputError(f"{predictions.name} needs a column sql or completion")
     said = _said(mine)
+    whole = set(mine.loc[mine["completion"].notna(), "question_id"]) if "completion" in mine else set()
     if not set(said.index) & set(right["question_id"]):
         raise InputError(f"{predictions.name} and {gold.name} have no question_id in common")
     rows = []
@@ -67,8 +70,9 @@ def score(
             if str(path) not in databases:
                 opened = SafeDatabase(path, timeout=timeout, max_rows=max_rows) if path else None
                 databases[str(path)] = open_.enter_context(opened) if opened else None
-            completion = str(said.get(row["question_id"], ""))
-            rows.append({"question_id": row["question_id"]} | _scored(completion, row, databases[str(path)], mode))
+            name = row["question_id"]
+            found = _scored(str(said.get(name, "")), name in whole, row, databases[str(path)], mode)
+            rows.append({"question_id": name} | found)
     scores = pd.DataFrame(rows)
     if scores["total"].isna().all():
         raise InputError(f"no query of {gold.name} can be judged: {scores['errors'].iloc[0]}")
@@ -177,17 +181,22 @@ def _said(mine: pd.DataFrame) -> pd.Series[str]:
     return whole.where(whole.notna(), alone).fillna("")
 
 
-def _scored(completion: str, row: dict[str, Any], db: SafeDatabase | None, mode: str) -> dict[str, Any]:
-    """The scores of one completion; where the right query itself cannot be judged, only why."""
+def _scored(completion: str, whole: bool, row: dict[str, Any], db: SafeDatabase | None, mode: str) -> dict[str, Any]:
+    """The scores of one completion, or of a query alone; where the right query itself cannot be judged, only why."""
+    weights = None if whole else RewardWeights(**dict.fromkeys(OF_COMPLETIONS, 0.0))
     try:
         level = complexity(row["sql"])
-        found = reward_breakdown(completion, row["sql"], db, mode=mode)  # type: ignore[arg-type]
+        found = reward_breakdown(completion, row["sql"], db, weights=weights, mode=mode)  # type: ignore[arg-type]
     except SqlParseError as error:
         return {"level": None, **dict.fromkeys(COUNTS), "sql": None, "errors": f"the right query: {error}"}
     except InputError as error:
         return {"level": level, **dict.fromkeys(COUNTS), "sql": None, "errors": str(error)}
     scores = {name: found[name] for name in COUNTS}
-    return {"level": level, **scores, "sql": parse_completion(completion).sql, "errors": "; ".join(found["errors"])}
+    errors, parsed = found["errors"], parse_completion(completion)
+    if not whole:
+        scores |= dict.fromkeys(OF_COMPLETIONS)
+        errors = [error for error in errors if error not in parsed.errors] or ["there is no query"] * (not parsed.sql)
+    return {"level": level, **scores, "sql": parsed.sql, "errors": "; ".join(errors)}
 
 
 def _summary(scores: pd.DataFrame) -> pd.DataFrame:
