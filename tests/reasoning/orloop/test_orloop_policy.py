@@ -6,12 +6,13 @@ import pytest
 pytest.importorskip("torch")
 
 import torch
+from playing import play
 
 from assay.errors import InputError
 from assay.parts import net_files
 from assay.reasoning.orloop import RepairEnv, RepairPolicy, fit_policy, generate, train_policy
 from assay.reasoning.orloop.candidates import FEATURES
-from assay.reasoning.orloop.hand_rules import RULES, play
+from assay.reasoning.orloop.hand_rules import RULES
 from assay.reasoning.orloop.policy import untried
 
 SHORT = {"steps": 2, "batch": 3, "group": 3}

@@ -42,7 +42,7 @@ def test_what_an_instance_promises(instances):
         assert one.iis_rows
         assert not one.model.same(one.original)
         assert one.culprits <= {*one.model.row_names, *one.model.col_names}
-        assert 50 <= len(one.narrative.split()) <= 200
+        assert 80 <= len(one.narrative.split()) <= 200
         assert not any(character.isdigit() for character in one.narrative)
     assert sum(bool(one.culprits & set(one.iis_rows)) for one in instances if one.error in "ACDI") == sum(
         one.error in "ACDI" for one in instances
@@ -60,7 +60,25 @@ def test_a_hidden_cause_is_a_column(instances):
     for one in instances:
         if one.error == "F":
             assert one.culprits <= set(one.model.col_names)
-            assert not one.culprits & set(one.iis_rows)
+            in_conflict = {one.model.col_names[j] for r in one.iis_rows for j in one.model.A[one.model.row(r)].indices}
+            assert one.culprits & in_conflict
+
+
+def test_what_each_kind_of_error_promises_beside(instances):
+    for one in instances:
+        if one.error == "D":
+            assert len(one.iis_rows) >= 2
+        if one.error == "H":  # without one of the rows in conflict another conflict is left
+            without = [[i for i, n in enumerate(one.model.row_names) if n != name] for name in one.iis_rows]
+            assert any(solve(one.model.rows(rows)).status == "infeasible" for rows in without)
+        if one.error == "I":  # somebody else's repair is feasible, and its optimum another one
+            others = []
+            for name in set(one.iis_rows) - one.culprits:
+                rows = [i for i, n in enumerate(one.model.row_names) if n != name]
+                found = solve(one.model.rows(rows))
+                others += [found.objective] if found.status == "optimal" else []
+            assert others
+            assert max(abs(z - one.optimum) for z in others) > 1e-3
 
 
 def test_names_tell_nothing(instances):

@@ -27,7 +27,7 @@ RELAX row by 3.5
 DROP row
 SET_RHS row 40
 FLIP row
-SET_COEF row col 2.5
+SET_COEF row col 2.5 col2 -4
 SET_BOUNDS col lo hi
 SET_TYPE col integer|continuous|binary
 RESET

@@ -113,7 +113,7 @@ def _restored(model: LinearModel, i: int, mates: NDArray[np.int64]) -> tuple[Act
 
 
 def _parallel(model: LinearModel, i: int, below: bool) -> float:
-    """1 where another row has the same direction and the other sense, and more terms of my family than mine has."""
+    """1 where another row has the same direction and a limit on the other side."""
     dots = np.asarray((model.A @ model.A[i].T).todense()).ravel()
     norms = np.sqrt(np.asarray(model.A.multiply(model.A).sum(axis=1)).ravel())
     cosine = dots / np.maximum(norms * norms[i], 1e-12)

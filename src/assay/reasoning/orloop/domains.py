@@ -137,7 +137,6 @@ def inventory(rng: np.random.Generator, milp: bool) -> LinearModel:
         for t in range(months):
             crews = sheet.column(f"crews_{t}", 0, 12, 20.0, True)
             sheet.row(f"crew_{t}", {**{make[k][t]: 1.0 for k in range(items)}, crews: -9.0}, up=0)
-    # The first month's stock comes from nowhere else, so its need must fit the plant.
     return sheet.model("min")
 
 

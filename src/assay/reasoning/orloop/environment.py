@@ -302,6 +302,7 @@ class RepairEnv(gymnasium.Env):
             self.instance.narrative,
             f"Status: {self.state.status}. Step {self.steps} of {self.max_steps}.",
             "Rows in conflict:\n" + _some_rows(self.state.model, self.state.rows) if self.state.rows else "",
+            _some_columns(self.state.model, self.state.rows),
             "So far:\n" + "\n".join(one_line(line, 400) for line in self.history[-10:]) if self.history else "",
         ]
         text = "\n\n".join(part for part in parts if part)
@@ -344,6 +345,18 @@ def _some_rows(model: LinearModel, names: Sequence[str], most: int = 8000) -> st
             return "\n".join([*lines, f"and {len(names) - len(lines)} more, which GET_IIS names"])
         lines.append(line)
     return "\n".join(lines)
+
+
+def _some_columns(model: LinearModel, names: Sequence[str], most: int = 40) -> str:
+    """Bounds and types of the columns of these rows, but for continuous ones from 0 on."""
+    used = np.unique(model.A[[model.row(name) for name in names]].indices) if names else []
+    odd = [j for j in used if model.col_lo[j] != 0 or np.isfinite(model.col_up[j]) or model.integer[j]]
+    lines = [
+        f"{model.col_lo[j]:g} <= {model.col_names[j]} <= {model.col_up[j]:g}" + (" integer" if model.integer[j] else "")
+        for j in odd[:most]
+    ]
+    lines += [f"and {len(odd) - most} more"] if len(odd) > most else []
+    return "Their columns (others are continuous, 0 or more):\n" + "\n".join(lines) if lines else ""
 
 
 def _term(a: float, name: str) -> str:

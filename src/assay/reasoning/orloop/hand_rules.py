@@ -10,17 +10,8 @@ import numpy as np
 from .actions import Action
 from .environment import RepairEnv
 from .model import LinearModel
-from .scoring import Score
 
 Rule = Callable[[RepairEnv, np.random.Generator], Action]
-
-
-def play(env: RepairEnv, rule: Rule, instance: int, rng: np.random.Generator, most: int = 10) -> Score:
-    """Repair one instance by a rule, in at most ``most`` actions, and return the score."""
-    env.reset(options={"instance": instance})
-    while not env.done and env.steps < most:
-        env.step(rule(env, rng))
-    return env.score()
 
 
 def random_edit(env: RepairEnv, rng: np.random.Generator) -> Action:

@@ -184,9 +184,7 @@ class LinearModel:
         if not all(hasattr(prob, name) for name in ("variables", "constraints", "objective", "sense")):
             raise InputError(f"prob must be a pulp.LpProblem, got {type(prob).__name__}")
         held = prob.constraints
-        pairs = list((held() if callable(held) else held).items()) if not callable(held) else None
-        if pairs is None:
-            pairs = [(c.name, c) for c in held()]
+        pairs = [(c.name, c) for c in held()] if callable(held) else list(held.items())
         columns = prob.variables()
         at = {v.name: j for j, v in enumerate(columns)}
         entries, lo, up = [], [], []

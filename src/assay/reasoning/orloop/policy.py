@@ -5,7 +5,6 @@ from __future__ import annotations
 import copy
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
@@ -15,7 +14,7 @@ from assay.parts.checkpoints import pick_device
 
 from .actions import Action
 from .candidates import FEATURES
-from .environment import RepairEnv, State
+from .environment import RepairEnv
 from .saboteur import Instance
 from .scoring import RewardSpec
 
@@ -139,8 +138,7 @@ def train_policy(
     """
     _check_counts(steps=steps, batch=batch, group=group, most_actions=most_actions)
     _check_rate(lr)
-    cache: dict[Any, State] = {}
-    env = RepairEnv(instances, max_steps=most_actions, reward=reward, cache=cache)
+    env = RepairEnv(instances, max_steps=most_actions, reward=reward)
     place = pick_device(device)
     if start is not None and not isinstance(start, RepairPolicy):
         raise InputError(f"start must be a RepairPolicy, not {type(start).__name__}")

@@ -109,7 +109,7 @@ def sabotage(
     error
         A: a row's direction; B: the size of a right-hand side, or an integer column made binary; C: half of a row's
         coefficients; D: an added row that contradicts others; E: two errors; F: a column's bound; G: three errors;
-        H: a correct twin hides the culprit; I: another repair restores feasibility with another optimum.
+        H: as A, with a correct twin of the row beside it; I: another repair restores feasibility with another optimum.
     rng
         Source of chance.
     chain
