@@ -23,10 +23,6 @@ _FILES = {
     "airlines": ("airlines.csv", "162551bd3401a12d63db3d92b7e66af3017d2e40d55919d6a678489323c10609"),
 }
 
-PRIMARY_KEYS = {"airlines": "carrier", "airports": "faa", "planes": "tailnum"}
-FOREIGN_KEYS = {"carrier": "airlines", "origin": "airports", "dest": "airports", "tailnum": "planes"}
-"""Columns of ``flights`` and the tables that they point to."""
-
 NAMES = tuple(_FILES)
 
 EVERY = 16

@@ -105,7 +105,6 @@ def test_no_way_around_pays_as_much_as_the_work(gold, db):
     honest = reward_breakdown(completion_of(gold), gold, db)
     assert honest["total"] == 1
     paid = {name: reward_breakdown(text, gold, db) for name, text in tries(gold, db).items()}
-    assert max(paid, key=lambda name: paid[name]["total"]) is not None
     for name, found in paid.items():
         assert -0.1 <= found["total"] < 1, name
     for name in ("nothing", "chat", "the prompt", "tags alone"):

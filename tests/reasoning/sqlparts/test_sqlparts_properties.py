@@ -87,7 +87,7 @@ def test_a_score_lies_between_0_and_1_is_symmetric_and_1_for_the_same(one, other
     assert (score == 1) == (canonical(one) == canonical(other)) or "x JOIN" in one  # a self-join may be renumbered
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=200, deadline=None)
 @given(queries(), st.randoms(use_true_random=False))
 def test_a_rewrite_that_means_the_same_scores_1(query, rng):
     again = rewritten(query, rng)
@@ -96,7 +96,7 @@ def test_a_rewrite_that_means_the_same_scores_1(query, rng):
 
 
 def rewritten(query, rng):
-    """Other aliases, operands turned round, brackets, comments and letters' case: with sqlglot, not with this room."""
+    """Other aliases, operands turned round, brackets and comments: by sqlglot, and not by what is tested."""
     tree = sqlglot.parse_one(query, read="sqlite")
     for select in list(tree.find_all(exp.Select)):
         names = {"x": f"q{rng.randrange(99)}", "y": f"r{rng.randrange(99)}"}
@@ -158,6 +158,6 @@ def test_a_tree_of_many_nodes_in_a_row_is_matched_without_recursion():
     wide = f"SELECT a FROM t WHERE {conditions_}"
     assert mcs_score(wide, wide.replace("c7 ", "z ")) > 0.98
     chain = Tree("x")
-    for _ in range(400):
+    for _ in range(2900):  # more than Python's own limit of calls within calls
         chain = Tree("n", (chain,))
     assert mcs(chain, Tree("n", (chain,))).score == chain.size

@@ -20,6 +20,7 @@ from assay.reasoning.sqlparts import (
     reward_breakdown,
     reward_func,
 )
+from assay.reasoning.sqlparts.levels import LEVELS
 
 GOLD = [
     "SELECT name FROM t WHERE b > (SELECT avg(b) FROM t) ORDER BY a LIMIT 3",
@@ -174,3 +175,9 @@ def test_bad_arguments_are_named():
         components_score([], GOLD[0], level="hard")
     with pytest.raises(InputError):
         parse_completion(5)
+
+
+def test_a_level_beside_the_right_one_earns_half(db):
+    gold = "SELECT a FROM t"
+    texts = [f"<think><complexity>{level}</complexity></think><sql>{gold}</sql>" for level in LEVELS]
+    assert [reward_breakdown(text, gold, db)["complexity"] for text in texts] == [1, 0.5, 0]

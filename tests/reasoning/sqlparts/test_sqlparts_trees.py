@@ -13,6 +13,7 @@ from assay.reasoning.sqlparts import SqlParseError, Tree, canonical, complexity,
 from assay.reasoning.sqlparts.database import Schema, Table
 
 SAME = [
+    ("SELECT A FROM T WHERE B > 1", "select a from t where b > 1"),
     (
         "SELECT T1.a, count(1) AS n FROM t AS T1 JOIN u T2 ON T1.id = T2.id WHERE T2.x BETWEEN 1 AND 3 "
         "GROUP BY T1.a ORDER BY n DESC LIMIT 3",
@@ -242,3 +243,29 @@ def test_levels_by_points():
     assert complexity("SELECT a FROM t WHERE a = 1 AND b = 2 AND c = 3 ORDER BY a") == "moderate"
     assert complexity("SELECT a FROM t UNION SELECT b FROM u") == "moderate"
     assert complexity("SELECT a FROM t JOIN u ON t.i = u.i GROUP BY a HAVING count(*) > 1 ORDER BY a") == "challenging"
+
+
+@pytest.mark.parametrize(
+    ("query", "level"),
+    [
+        ("SELECT CASE WHEN a > 1 THEN 1 ELSE 2 END FROM t", "simple"),
+        ("SELECT CASE WHEN a > 1 THEN 1 ELSE 2 END FROM t ORDER BY a", "moderate"),
+        ("SELECT a, rank() OVER (ORDER BY b) FROM t LIMIT 2", "moderate"),
+        ("WITH w AS (SELECT a FROM t) SELECT a FROM w", "moderate"),
+        ("WITH w AS (SELECT a FROM t) SELECT a FROM w ORDER BY a LIMIT 1", "challenging"),
+    ],
+)
+def test_each_clause_counts_towards_the_level(query, level):
+    assert complexity(query) == level
+
+
+def test_a_part_says_which_outer_tables_it_needs():
+    (part,) = decompose("SELECT a FROM t WHERE b > (SELECT avg(u.b) FROM u WHERE u.k = t.k)")[:1]
+    assert part.role == "subquery"
+    assert part.depends == ("t",)
+    assert decompose("SELECT a FROM t WHERE b > (SELECT avg(b) FROM t)")[0].depends == ()
+
+
+def test_of_equal_matches_the_first_places_are_taken():
+    found = mcs(Tree("x", (Tree("y"), Tree("y"))), Tree("z", (Tree("y"), Tree("y"))))
+    assert (found.score, found.root_a, found.root_b) == (1, 1, 1)

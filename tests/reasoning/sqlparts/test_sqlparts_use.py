@@ -11,6 +11,7 @@ from typer.testing import CliRunner
 
 from assay.errors import InputError
 from assay.reasoning.sqlparts import parse_completion
+from assay.reasoning.sqlparts.prompts import completion_of
 from assay.reasoning.sqlparts.use import app
 
 GOLD = [
@@ -241,3 +242,12 @@ def test_asking_needs_a_question_a_database_and_a_model(files):
         )
     with pytest.raises(InputError, match="consensus"):
         run("ask", "Which?", "--db", shop, "--endpoint", "http://localhost:1/v1", "--model", "m", "--consensus", "luck")
+
+
+def test_where_completions_are_given_a_missing_one_counts_as_empty(files):
+    said = [{"question_id": "1", "completion": completion_of("SELECT a FROM t")}]
+    (files / "said.jsonl").write_text("\n".join(json.dumps(row) for row in said))
+    run("score", files / "said.jsonl", files / "gold.jsonl", "--db", files / "dbs", "-o", files / "o")
+    scores = pd.read_csv(files / "o" / "scores.csv")
+    assert scores["format"].tolist() == [1, 0, 0, 0]
+    assert scores["total"].tolist()[1:] == [0, 0, 0]

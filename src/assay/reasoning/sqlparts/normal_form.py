@@ -47,8 +47,8 @@ def canonical(sql: str | exp.Expression, *, dialect: str = "sqlite", schema: Sch
     """Return the tree of a query, the same for queries that differ only in what means nothing.
 
     Table aliases, output aliases, brackets, comments and letters' case of identifiers are gone; ``a > b`` is ``b < a``,
-    BETWEEN two comparisons, NOT is pushed inwards, operands of AND, OR, =, + and * have no order, and conditions of
-    inner joins stand in WHERE.
+    BETWEEN two comparisons, NOT is pushed inwards, operands of AND and OR and the two of =, + and * have no order,
+    and conditions of inner joins stand in WHERE.
 
     Parameters
     ----------

@@ -59,7 +59,9 @@ def score(
     if "sql" not in mine and "completion" not in mine:
         raise InputError(f"{predictions.name} needs a column sql or completion")
     said = _said(mine)
-    whole = set(mine.loc[mine["completion"].notna(), "question_id"]) if "completion" in mine else set()
+    # What a model left out is judged as what it wrote: where completions are given, as an empty one.
+    alone = set(mine["question_id"] if "completion" not in mine else mine.loc[mine["completion"].isna(), "question_id"])
+    whole = set(right["question_id"]) - alone if "completion" in mine else set()
     if not set(said.index) & set(right["question_id"]):
         raise InputError(f"{predictions.name} and {gold.name} have no question_id in common")
     rows = []
