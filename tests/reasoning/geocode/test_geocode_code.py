@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from assay.errors import InputError
 from assay.reasoning.geocode import Fact, Mark, ParseError, Scene, generate, read_code, render, reward_func, score_code
+from assay.reasoning.geocode.score import _holds
 
 
 @pytest.fixture(scope="module")
@@ -274,3 +275,25 @@ def test_two_empty_drawings_are_the_same():
 def test_drawings_of_strange_parts_are_refused(parts):
     with pytest.raises(ParseError, match="must"):
         Scene(*parts)
+
+
+@pytest.mark.parametrize(
+    ("fact", "moved", "near", "far"),
+    [
+        (Fact("bis", tuple("BACM")), "M", (0.51, 0.49), (0.56, 0.44)),
+        (Fact("cyc", tuple("BCDE")), "E", (0.5, -0.07), (0.5, -0.2)),
+        (Fact("cong", tuple("ABC")), "C", (0.1, 0.91), (0.1, 0.95)),
+        (Fact("eqlen", tuple("ABAC")), "C", (0.1, 0.91), (0.1, 0.95)),
+        (Fact("para", tuple("ABCF")), "F", (0.9, 0.91), (0.9, 0.95)),
+        (Fact("ratio", tuple("AGAB"), 0.5), "G", (0.505, 0.1), (0.53, 0.1)),
+    ],
+)  # fmt: skip
+def test_a_fact_holds_nearly_and_not_where_it_is_false(fact, moved, near, far):
+    at = {
+        "A": (0.1, 0.1), "B": (0.9, 0.1), "C": (0.1, 0.9), "M": (0.5, 0.5), "D": (0.9, 0.9),
+        "E": (0.5, 0.5 - 0.4 * math.sqrt(2)), "F": (0.9, 0.9), "G": (0.5, 0.1),
+    }  # fmt: skip
+    assert _holds(fact, at)
+    assert _holds(fact, {**at, moved: near})
+    assert not _holds(fact, {**at, moved: far})
+    assert not _holds(fact, {name: place for name, place in at.items() if name != fact.points[1]})

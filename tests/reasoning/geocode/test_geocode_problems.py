@@ -2,6 +2,8 @@ import dataclasses
 import json
 import math
 import random
+import re
+from fractions import Fraction
 
 import numpy as np
 import pytest
@@ -25,7 +27,8 @@ from assay.reasoning.geocode import (
 from assay.reasoning.geocode.checks import GATES
 from assay.reasoning.geocode.constructions import OPS
 from assay.reasoning.geocode.faults import FAULTS
-from assay.reasoning.geocode.figure import Construction
+from assay.reasoning.geocode.figure import Construction, Fact, Seed
+from assay.reasoning.geocode.problem import Step
 from assay.reasoning.geocode.scene import Mark, Scene
 from assay.reasoning.geocode.use import app
 from assay.reasoning.geocode.wording import read_problem, read_question, sentence, spoken
@@ -290,3 +293,157 @@ def test_a_length_between_two_close_segments_is_refused():
     alone = dataclasses.replace(scene, segments=(("A", "B"),))
     (seven,) = (text for text in layout.texts(alone) if text.text == "7")
     assert not layout.astray(alone, seven)
+
+
+# --- what a drawing shows beside its points ---------------------------------------------------------------------------
+
+
+@pytest.fixture(scope="module")
+def drawn():
+    """A foot and a midpoint with one angle in the drawing alone, a circle, and two equal sides."""
+    foot = seed_of([base("triangle", "ABC", 50, 70, 8), Construction("foot", ("H",), tuple("CAB")),
+                    Construction("midpoint", ("M",), tuple("AC"))])  # fmt: skip
+    round_ = seed_of([base("chord", "OAB", 104, 6), Construction("on_circle", ("C",), ("O", "A"), (60, 0))])
+    return {
+        "foot": pose(foot, Target("angle", tuple("HCB")), marked=foot.givens[:1]),
+        "chord": pose(round_, Target("angle", tuple("ACB"))),
+        "sides": pose(seed_of([base("isosceles", "ABC", 40, 5)]), Target("angle", tuple("ABC"))),
+    }
+
+
+def redrawn(problem, **parts):
+    old = problem.scene
+    parts = {name: getattr(old, name) for name in ("segments", "circles", "marks")} | parts
+    scene = Scene(old.points, parts["segments"], parts["circles"], parts["marks"], old.facts)
+    return dataclasses.replace(problem, scene=scene, code=scene.to_matplotlib())
+
+
+def blamed(problem, gate):
+    """What a check says; all others but the legibility pass."""
+    detail = dict(verify(problem, skip=("visual",)).detail)
+    assert set(detail) == {gate}, detail
+    return detail[gate]
+
+
+def test_what_is_drawn_passes_as_it_is(drawn):
+    for problem in drawn.values():
+        assert verify(problem, skip=("visual",)).ok, verify(problem).detail
+
+
+@pytest.mark.parametrize("kind", ["right", "unknown", "equal", "angle"])
+def test_a_mark_that_is_missing_is_named(drawn, kind):
+    for problem in drawn.values():
+        marks = tuple(mark for mark in problem.scene.marks if mark.kind != kind)
+        if marks != problem.scene.marks:
+            assert "missing" in blamed(redrawn(problem, marks=marks), "semantic") or kind == "angle"
+
+
+def test_every_kind_of_mark_is_in_the_drawings_of_these_tests(drawn):
+    kinds = {mark.kind for problem in drawn.values() for mark in problem.scene.marks}
+    assert kinds == {"right", "unknown", "equal", "angle"}
+
+
+@pytest.mark.parametrize(
+    ("mark", "match"),
+    [
+        (Mark("right", tuple("BAC")), "measures 50"), (Mark("right", tuple("BCH")), "measures 20"),
+        (Mark("equal", tuple("ABAC"), "3"), "no reason"), (Mark("unknown", tuple("ACB"), "x"), "no reason"),
+        (Mark("angle", tuple("ABC"), "50°"), "no given"), (Mark("length", tuple("AC"), "9"), "no given"),
+    ],
+)  # fmt: skip
+def test_a_mark_that_says_what_is_not_so_is_named(drawn, mark, match):
+    problem = drawn["foot"]
+    assert match in blamed(redrawn(problem, marks=(*problem.scene.marks, mark)), "semantic")
+
+
+def test_a_given_marked_at_another_corner_is_not_marked(drawn):
+    problem = drawn["foot"]
+    old = next(mark for mark in problem.scene.marks if mark.kind == "angle")
+    there = Mark("angle", tuple("ABC"), old.text)
+    assert old.points[1] == "A"
+    marks = tuple(there if mark == old else mark for mark in problem.scene.marks)
+    assert "neither in the text nor marked" in blamed(redrawn(problem, marks=marks), "semantic")
+
+
+def test_an_x_at_another_corner_is_named(drawn):
+    problem = drawn["foot"]
+    marks = [mark for mark in problem.scene.marks if mark.kind != "unknown"]
+    moved = redrawn(problem, marks=(*marks, Mark("unknown", tuple("ABC"), "x")))
+    assert "what is asked" in blamed(moved, "semantic")
+
+
+def test_segments_are_those_that_are_spoken_of(drawn):
+    for problem in drawn.values():
+        segments = problem.scene.segments
+        assert "missing" in blamed(redrawn(problem, segments=()), "semantic")
+        for gone in segments:
+            left = tuple(pair for pair in segments if pair != gone)
+            assert f"{''.join(gone)} is missing" in blamed(redrawn(problem, segments=left), "semantic")
+    problem = drawn["foot"]
+    more = redrawn(problem, segments=(*problem.scene.segments, ("H", "M")))
+    assert "HM is drawn without reason" in blamed(more, "semantic")
+
+
+def test_circles_are_those_of_the_figure(drawn):
+    problem = drawn["chord"]
+    ((x, y, r),) = problem.scene.circles
+    for circles, match in (
+        ((), "missing"), (((x, y, r + 0.02),), "missing"), (((x + 0.02, y, r),), "missing"),
+        (((x, y, r), (x, y, r / 2)), "has not"),
+    ):  # fmt: skip
+        assert match in blamed(redrawn(problem, circles=circles), "execution")
+    assert "has not" in blamed(redrawn(drawn["foot"], circles=((0.5, 0.5, 0.2),)), "execution")
+    hidden = pose(seed_of([base("cyclic", "ABCD", 95, 80, 30, 7)]), Target("angle", tuple("ADC")))
+    assert verify(hidden, skip=("visual",)).ok
+    assert "missing" in blamed(redrawn(hidden, circles=()), "execution")
+
+
+# --- solutions and second figures -------------------------------------------------------------------------------------
+
+
+def test_solutions_are_read(drawn):
+    problem = drawn["foot"]
+    steps = problem.solution
+    wrong = Step("AB = 99.", "given")
+    for solution, depth, match in (
+        ((wrong,), 99, "calls 'AB = 99.' given"), ((*steps[:-1], wrong, steps[-1]), problem.depth + 1, "AB = 99"),
+        ((), 0, "does not end"), (steps[:-1], problem.depth, "does not end"), (steps, 99, "the depth is 99"),
+        (steps[1:], problem.depth, "names"), ((steps[0], *steps), problem.depth + 1, "1 times"),
+        ((*steps[:-1], dataclasses.replace(steps[-1], text="∠HCB = 21°.")), problem.depth, "does not end"),
+        ((dataclasses.replace(steps[0], because="given"), *steps[1:]), problem.depth, "calls"),
+    ):  # fmt: skip
+        assert match in blamed(dataclasses.replace(problem, solution=solution, depth=depth), "deduction")
+
+
+def test_what_holds_by_chance_is_seen_in_a_second_figure():
+    steps = (base("triangle", "ABC", 50, 65, 6),)
+    chance = Fact("cong", tuple("ABC"))
+    seed = Seed(steps, (Given("angle", tuple("BAC"), 50),), (*seed_of(steps).facts, chance))
+    problem = pose(seed, Target("angle", tuple("ABC")))
+    assert problem.answer.text() == "65°"
+    assert "second figure AB = AC does not hold" in problem.report.detail["deduction"]
+
+
+def degrees(part):
+    """Sign, weight and degrees of the terms of a sum: a right angle counts 90, what has no number 0."""
+    total = Fraction(0)
+    for sign, weight, half, what in re.findall(r"(− |\+ )?(?:([\d/]+) × )?(?:([\d/]+)°|\(([^)]*)\))", part):
+        said = re.search(r"= ([\d/]+)°", what)
+        size = Fraction(half or (said.group(1) if said else 90 if "⊥" in what else 0))
+        total += (-1 if sign == "− " else 1) * Fraction(weight or 1) * size
+    return total
+
+
+def test_the_sum_of_an_angle_adds_up():
+    third = pose(seed_of([base("triangle", "ABC", 50, 70, 8)]), Target("angle", tuple("BCA")))
+    assert third.solution[-1].because.startswith("sum over the directions of the lines: 180° − (∠")
+    made = [third, *generate(12, targets=("angle",), seed=9, visual_only=0)]
+    for problem in made:
+        part = problem.solution[-1].because.partition(": ")[2]
+        assert degrees(part) == problem.answer.rational, part
+
+
+def test_a_chain_of_radii_names_all_of_them():
+    seed = seed_of([base("chord", "OAB", 104, 6), Construction("on_circle", ("C",), ("O", "A"), (60, 0))])
+    last = pose(seed, Target("angle", tuple("ACB"))).solution[-1].because
+    assert "(OA = OB and OA = OC)" in last or "(OB = OA and OA = OC)" in last

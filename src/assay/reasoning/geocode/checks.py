@@ -1,11 +1,15 @@
-"""The five checks of a problem. None uses what made the problem: each starts from the finished parts."""
+"""The five checks of a problem. They read its finished parts: coordinates are measured, texts and code read back.
+
+Each check can be left out alone.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import random
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
@@ -13,14 +17,15 @@ from assay.errors import InputError
 from assay.parts.packages import need
 
 from . import logs
-from .constructions import OPS, place
+from .constructions import OPS, circumcentre, place
 from .deduction import deduce
-from .figure import Construction, Coordinates, Given, Rejected, Seed, Target
+from .figure import Construction, Coordinates, Given, InconsistentSeed, Rejected, Seed, Target, edge
 from .image import render
 from .layout import arc, astray, cut_off, overlap, small_strokes, strokes, texts
-from .measure import distance, error, given_error, measured
-from .problem import Checks, Problem
+from .measure import angle, distance, error, given_error, measured
+from .problem import Checks, Problem, circles_of, equal_marks, right_marks, visible
 from .read import read_code
+from .scene import Mark, _ordered
 from .wording import read_problem, read_question, spoken
 
 CLOSE = 1e-7
@@ -46,9 +51,11 @@ def verify(problem: Problem, *, skip: tuple[str, ...] = ()) -> Checks:
     -------
     Checks
         ``coordinate``: every fact and given, measured in the figure. ``deduction``: the answer follows, equals the
-        measured one, and follows again in a second figure. ``semantic``: the text, read back, says the same as the
-        seed, and what it leaves out is marked. ``execution``: the script, read back, draws the scene, and the scene is
-        the figure. ``visual``: letters, points and lines are legible in the image.
+        measured one, is not contradicted in a second figure, and the solution rests on facts and givens of the seed
+        and ends with it. ``semantic``: the text, read back, says the same as the seed, what it leaves out is marked,
+        and segments and marks are those that seed and question call for. ``execution``: the script, read back, draws
+        the scene, and points and circles of the scene are those of the figure. ``visual``: letters, points and lines
+        are legible in the image.
 
     Raises
     ------
@@ -103,21 +110,54 @@ def _deduction(problem: Problem) -> str:
         return f"{problem.target.text()} does not follow from the facts and givens"
     if abs(derived - there) > CLOSE * max(1.0, there):
         return f"{derived:.6g} follows, and in the figure it measures {there:.6g}"
+    return _solution(problem) or _second_figure(problem)
+
+
+def _solution(problem: Problem) -> str:
+    """What is wrong with the worked steps: their reasons, their number, or what they end with."""
+    known = {
+        "by construction": Counter(f"{fact.text()}." for fact in problem.seed.facts),
+        "given": Counter(f"{given.text()}." for given in problem.seed.givens),
+    }
+    reasons = Counter((step.because, step.text) for step in problem.solution if step.because in known)
+    for (because, text), times in reasons.items():
+        if times > known[because][text]:
+            return f"the solution calls {text!r} {because}, and the seed has it {known[because][text]} times"
+    if reasons.total() != problem.depth:
+        return f"the depth is {problem.depth}, and the solution names {reasons.total()} facts and givens"
+    last = f"{problem.target.text()} = {problem.answer.text()}."
+    if not problem.solution or problem.solution[-1].text != last:
+        return f"the solution does not end with {last!r}"
+    return ""
+
+
+def _second_figure(problem: Problem) -> str:
     rng = random.Random(problem.id)
     for _ in range(6):
         try:
             seed, coords = another(problem.seed, rng)
             other = _value(seed, coords, problem.target)
+        except InconsistentSeed as wrong:
+            return f"in a second figure {wrong}"
         except (Rejected, InputError):
-            continue
-        if other is not None and abs(other - measured(problem.target, coords)) > 1e-6 * max(1.0, other):
-            return f"in a second figure {other:.6g} follows, and it measures {measured(problem.target, coords):.6g}"
+            continue  # an impossible figure, or points that fall together
+        if other is None:
+            continue  # a theorem may need a number: the law of cosines an angle of 60°
+        there = measured(problem.target, coords)
+        if abs(other - there) > 1e-6 * max(1.0, other):
+            return f"in a second figure {other:.6g} follows, and it measures {there:.6g}"
         return ""
     return ""
 
 
 def another(seed: Seed, rng: random.Random) -> tuple[Seed, Coordinates]:
-    """The same seed with other numbers, and its figure."""
+    """The same seed with other numbers, and its figure.
+
+    Raises
+    ------
+    Rejected
+        For a figure that is impossible or in which something that the constructions imply turns out otherwise.
+    """
     steps = tuple(
         dataclasses.replace(step, param=tuple(rng.randint(*bounds) for bounds in OPS[step.op].ranges))
         for step in seed.constructions
@@ -128,6 +168,10 @@ def another(seed: Seed, rng: random.Random) -> tuple[Seed, Coordinates]:
     for given in givens:
         if given_error(given, coords) > CLOSE:
             raise Rejected("the draw turns the figure over")
+    for step in steps:
+        for fact in OPS[step.op].facts(step.out, step.args):
+            if not error(fact, coords) <= CLOSE:
+                raise Rejected(f"{fact.text()} turns out otherwise in this draw")
     return Seed(steps, givens, seed.facts), coords
 
 
@@ -141,33 +185,55 @@ def _semantic(problem: Problem) -> str:
         return "the constructions of the text imply other facts than the seed holds"
     if read_question(problem.question) != problem.target:
         return "the question asks for something else"
-    drawn = {
-        (m.kind, frozenset((m.points[0], m.points[-1])), m.points[1], m.text.removesuffix("°"))
-        for m in problem.scene.marks
-    }
-
-    def key(given: Given) -> tuple[object, ...]:
-        return given.kind, frozenset((given.points[0], given.points[-1])), given.points[1], str(given.value)
-
+    drawn = {(m.kind, m.points, m.text) for m in problem.scene.marks if m.kind in ("angle", "length")}
+    known = {_mark_of(given): given for given in problem.seed.givens}
     for given in givens:
         if given not in problem.seed.givens:
             return f"the text gives {given.text()}, which the seed has not"
-    keys = {(m[0], m[1], m[3]) for m in drawn if m[0] == "length"}
-    for given in problem.seed.givens:
-        there = (
-            ("length", frozenset(given.points), str(given.value)) in keys
-            if given.kind == "length"
-            else key(given) in drawn
-        )
-        if given not in givens and not (marked and there):
+    for mark, given in known.items():
+        if given not in givens and not (marked and mark in drawn):
             return f"{given.text()} is neither in the text nor marked"
-    known = {(given.kind, frozenset(given.points), str(given.value)) for given in problem.seed.givens}
+    for kind, points, text in sorted(drawn):
+        if (kind, points, text) not in known:
+            return f"the mark {text!r} at {''.join(points)} is no given"
+    return _wrong_marks(problem) or _wrong_segments(problem, [known[mark] for mark in drawn])
+
+
+def _mark_of(given: Given) -> tuple[str, tuple[str, ...], str]:
+    """How a given is marked: kind, points in the order of a scene, text."""
+    return given.kind, _ordered(given.kind, given.points), f"{given.value}{'°' if given.kind == 'angle' else ''}"
+
+
+def _wrong_marks(problem: Problem) -> str:
+    """What is wrong with the marks of right angles, of equal segments, and of what is asked."""
+    seed, target = problem.seed, problem.target
     for mark in problem.scene.marks:
-        if (
-            mark.kind in ("angle", "length")
-            and (mark.kind, frozenset(mark.points), mark.text.removesuffix("°")) not in known
-        ):
-            return f"the mark {mark.text!r} at {''.join(mark.points)} is no given"
+        if mark.kind == "right":
+            size = angle(*(problem.coords[name] for name in mark.points))
+            if abs(size - 90) > 1e-5:
+                return f"{''.join(mark.points)} is marked as a right angle and measures {size:.6g}°"
+    asked = [Mark("unknown", target.points, "x")] if target.kind == "angle" else []
+    wanted = {
+        dataclasses.replace(mark, points=_ordered(mark.kind, mark.points))
+        for mark in (*right_marks(seed, problem.coords), *equal_marks(seed), *asked)
+    }
+    there = {mark for mark in problem.scene.marks if mark.kind in ("right", "equal", "unknown")}
+    names = {"right": "a right angle", "equal": "equal segments", "unknown": "what is asked"}
+    for mark in sorted(there ^ wanted, key=repr):
+        where = f"the mark of {names[mark.kind]} at {''.join(mark.points)}"
+        return f"{where} is missing" if mark in wanted else f"{where} has no reason in seed and question"
+    return ""
+
+
+def _wrong_segments(problem: Problem, marked: list[Given]) -> str:
+    """The segments are those of the constructions and those that the question and the marks speak of."""
+    wanted = visible(problem.seed)
+    for thing in (problem.target, *marked):
+        p = thing.points
+        wanted |= {edge(*p[:2]), edge(*p[1:])} if thing.kind == "angle" else {edge(*p[:2]), edge(*p[-2:])}
+    there = set(problem.scene.segments)
+    for a, b in sorted(there ^ wanted):
+        return f"the segment {a}{b} is {'missing' if (a, b) in wanted else 'drawn without reason'}"
     return ""
 
 
@@ -185,6 +251,22 @@ def _execution(problem: Problem) -> str:
     scale = float((a0 * b0).sum() / (a0 * a0).sum())
     if scale <= 0 or np.abs(scale * a0 - b0).max() > 0.002:
         return "the scene shows the points at other places than the figure"
+    rings = [(problem.coords[o], problem.coords[p]) for o, p in circles_of(problem.seed).values()]
+    for step in problem.seed.constructions:
+        if step.op == "cyclic":
+            at = [problem.coords[name] for name in step.out[:3]]
+            rings.append((circumcentre(*at), at[0]))
+    middle, shown = a.mean(axis=0), b.mean(axis=0)
+    wanted = [(*(scale * (np.array(o) - middle) + shown), scale * distance(o, p)) for o, p in rings]
+
+    def among(one: Sequence[float], others: Sequence[Sequence[float]]) -> bool:
+        # Wider than for points: where those lie close together, the fit is rough for a large circle.
+        return any(np.abs(np.subtract(one, other)).max() <= 0.004 for other in others)
+
+    if not all(among(ring, problem.scene.circles) for ring in wanted):
+        return "a circle of the figure is missing in the scene"
+    if len(problem.scene.circles) > len(wanted) or not all(among(ring, wanted) for ring in problem.scene.circles):
+        return "the scene has a circle that the figure has not"
     return ""
 
 

@@ -143,13 +143,6 @@ class Deduction:
             if name not in self.coords:
                 raise InputError(f"target.points: the figure has no point {name!r}")
 
-    def knows(self, target: Target) -> bool:
-        """Whether a target is determined; cheaper than :meth:`solve`."""
-        self._known(target)
-        if target.kind == "angle":
-            return not self.angle_space.reduce(self.angle_row(*target.points)[0])[0]
-        return not self.length_space.reduce(_length_row(target.points))[0]
-
     def value(self, target: Target) -> Row | None:
         """The exact value, degrees under the key 1 or exponents of primes; None where it is not determined."""
         self._known(target)
@@ -379,7 +372,8 @@ def _lengths(known: Deduction, facts: Sequence[Fact], givens: Sequence[Given]) -
         value = sum(float(k) * math.log(p) for p, k in right.items())
         if abs(there - value) > 1e-7:
             raise InconsistentSeed(
-                f"{source[0].text() if source else rule} does not hold in the figure: lengths differ"
+                f"{source[0].text() if source else rule} does not hold in the figure: "
+                f"a length is off by {abs(math.expm1(there - value)):.3g} of itself"
             )
         if known.length_space.add(row, right):
             raise InconsistentSeed(f"{source[0].text() if source else rule} contradicts what the others say")

@@ -37,7 +37,7 @@ def wrong_given(problem: Problem, rng: random.Random) -> Problem | None:
     mine = str(old.value) + ("°" if old.kind == "angle" else "")
     marks = tuple(
         dataclasses.replace(m, text=m.text.replace(mine, mine.replace(str(old.value), str(new.value))))
-        if m.kind == old.kind and set(m.points) == set(old.points) and m.text == mine else m
+        if m.kind == old.kind and m.points in (old.points, old.points[::-1]) and m.text == mine else m
         for m in problem.scene.marks
     )  # fmt: skip
     changed = dataclasses.replace(problem, seed=dataclasses.replace(problem.seed, givens=givens), text=text)
@@ -103,10 +103,10 @@ def _with_midpoint(problem: Problem, rng: random.Random) -> Problem:
 
 def _figure(problem: Problem, coords: Coordinates) -> Problem:
     """The problem with another figure, drawn as the old one is."""
-    drawn = {(m.kind, frozenset(m.points), m.text.removesuffix("°")) for m in problem.scene.marks}
+    drawn = {(m.kind, m.points, m.text.removesuffix("°")) for m in problem.scene.marks}
 
     def marked(given: Given) -> bool:
-        return (given.kind, frozenset(given.points), str(given.value)) in drawn
+        return any((given.kind, p, str(given.value)) in drawn for p in (given.points, given.points[::-1]))
 
     scene = scene_of(problem.seed, coords, problem.target, tuple(g for g in problem.seed.givens if marked(g)))
     return dataclasses.replace(problem, coords=coords, scene=scene, code=scene.to_matplotlib())

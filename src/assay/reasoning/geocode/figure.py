@@ -168,7 +168,9 @@ class Seed:
     constructions
         The base figure first.
     givens
-        The numbers that the problem states; ``None`` for all numbers of the constructions.
+        The numbers that the problem states; none by default.
+    facts
+        What the constructions imply; none by default. :func:`~assay.reasoning.geocode.seed_of` fills both in.
     """
 
     constructions: tuple[Construction, ...]

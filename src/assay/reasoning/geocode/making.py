@@ -31,7 +31,7 @@ TRIES = 4000
 
 
 def realise(seed: Seed, rng: random.Random | None = None) -> Coordinates:
-    """Place a seed in the plane, turned at random, and refuse figures that mislead.
+    """Place a seed in the plane, turned at random, and refuse figures that are crowded or turn out otherwise.
 
     Parameters
     ----------
@@ -43,8 +43,7 @@ def realise(seed: Seed, rng: random.Random | None = None) -> Coordinates:
     Raises
     ------
     Rejected
-        Where a construction is impossible, points nearly fall together, an angle is below 8°, or the figure shows a
-        right angle, a parallel or a point on a line that is none.
+        Where a construction is impossible, points nearly fall together, or a fact or given of the seed does not hold.
     """
     if not isinstance(seed, Seed):
         raise TypeError(f"seed must be a Seed, got {type(seed).__name__}")

@@ -11,7 +11,7 @@ from typing import Any
 from assay.errors import InputError
 
 from .constructions import OPS, checked, circumcentre
-from .deduction import Derivation
+from .deduction import Derivation, Equation
 from .figure import Construction, Coordinates, Given, Seed, Target, checked_coordinates, edge
 from .grading import Answer
 from .scene import Mark, Scene, fact_from_json, fact_json, on_page
@@ -27,7 +27,7 @@ class Step:
 
 @dataclass(frozen=True)
 class Checks:
-    """The five checks, each made without the others; ``detail`` says what was wrong."""
+    """The five checks, each of which can be left out alone; ``detail`` says what was wrong."""
 
     coordinate: bool
     deduction: bool
@@ -242,17 +242,32 @@ def scene_of(seed: Seed, coords: Coordinates, target: Target, marked: tuple[Give
 
 
 def solution_of(derivation: Derivation, seed: Seed, target: Target, answer: Answer) -> tuple[Step, ...]:
-    """Worked steps: facts in the order of construction, theorems, then the sum that gives the answer."""
+    """Worked steps: facts in the order of construction, theorems, then the sum that gives the answer.
+
+    In the sum for an angle each given counts its degrees, a right angle 90°, another fact 0°; the rest comes from
+    half turns, since a line has its direction but for 180°.
+    """
     order = {fact: i for i, fact in enumerate((*seed.facts, *seed.givens))}
     steps = []
     for item in sorted(derivation.support, key=lambda item: order.get(item, 0)):
         steps.append(Step(f"{item.text()}.", "given" if isinstance(item, Given) else "by construction"))
     steps += [Step(f"{rule[0].upper()}{rule[1:]}.", "theorem") for rule in derivation.rules]
     parts = []
+    turns = answer.rational - sum(weight * _degrees(equation) for weight, equation in derivation.terms)
+    if target.kind == "angle" and turns:
+        parts.append(f"{'' if turns > 0 else '− '}{abs(turns)}°")
     for weight, equation in derivation.terms:
-        what = equation.facts[0].text() if equation.facts else equation.rule
+        what = " and ".join(fact.text() for fact in equation.facts) or equation.rule
         sign = "" if not parts and weight > 0 else ("+ " if weight > 0 else "− ")
         parts.append(f"{sign}{'' if abs(weight) == 1 else f'{abs(weight)} × '}({what})")
     over = "directions of the lines" if target.kind == "angle" else "logarithms of the lengths"
     steps.append(Step(f"{target.text()} = {answer.text()}.", f"sum over the {over}: " + " ".join(parts)))
     return tuple(steps)
+
+
+def _degrees(equation: Equation) -> Fraction:
+    """The angle that an equation between directions states, but for half turns."""
+    first = equation.facts[0] if equation.facts else None
+    if isinstance(first, Given):
+        return first.value
+    return Fraction(90 if first is not None and first.kind == "perp" else 0)

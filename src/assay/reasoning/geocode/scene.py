@@ -212,7 +212,7 @@ def on_page(
     Returns
     -------
     tuple
-        Page coordinates by name, and a function from lengths of the figure to lengths on the page.
+        Page coordinates by name, and the scale: page lengths are lengths of the figure times this number.
     """
     xs, ys = [p[0] for p in coords.values()], [p[1] for p in coords.values()]
     for o, a in (circles or {}).values():

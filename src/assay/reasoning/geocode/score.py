@@ -140,7 +140,10 @@ def _bare(mark: Mark) -> Mark:
 
 
 def _holds(fact: Fact, at: dict[str, tuple[float, float]]) -> bool:
-    """Whether a fact is true to 2° and 3 %; false where one of its points was not found."""
+    """Whether a fact is true to 2° and 3 %; false where one of its points was not found.
+
+    A bisector and a circle compare two angles and may be 4° off; a midpoint's halves may differ by 6 %.
+    """
     if not all(name in at for name in fact.points):
         return False
     p = [at[name] for name in fact.points]
