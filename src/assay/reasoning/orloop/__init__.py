@@ -1,6 +1,6 @@
 """ORLoop: repair infeasible optimisation models with the solver in the loop, and score it by the optimum."""
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from assay.errors import MissingPart
 
@@ -18,6 +18,10 @@ try:
     from .solving import Solution, solve
 except ModuleNotFoundError as error:
     raise MissingPart(f"orloop needs {error.name}", "python -m pip install 'assay[or]'") from error
+
+if TYPE_CHECKING:
+    from .order_policy import OrderPolicy, fit_orders, human_orders, train_orders
+    from .policy import RepairPolicy, fit_policy, train_policy
 
 __all__ = [
     "IIS",
