@@ -13,7 +13,7 @@ from assay.parts import net_files
 from assay.reasoning.orloop import RepairEnv, RepairPolicy, fit_policy, generate, train_policy
 from assay.reasoning.orloop.candidates import FEATURES
 from assay.reasoning.orloop.hand_rules import RULES
-from assay.reasoning.orloop.policy import untried
+from assay.reasoning.orloop.policy import CLIP, PASSES, untried
 
 SHORT = {"steps": 2, "batch": 3, "group": 3}
 
@@ -168,3 +168,7 @@ def test_bad_arguments_of_the_fit_are_named(instances, wrong):
 def test_no_instances_are_refused(call):
     with pytest.raises(InputError, match="instances"):
         call([])
+
+
+def test_the_loop_s_clip_and_passes_are_those_of_the_source():
+    assert (CLIP, PASSES) == ((0.2, 0.28), 2)

@@ -23,12 +23,14 @@ try:
     from jaxtyping import Float
     from torch import Tensor
 
-    from assay.numerics.policy_gradient import group_advantages
+    from assay.numerics.policy_gradient import clipped_policy_loss, group_advantages
 except ModuleNotFoundError as error:
     raise MissingPart(f"a repair policy needs {error.name}", "python -m pip install 'assay[torch]'") from error
 
 KIND = "orloop-policy"
 HIDDEN = 48
+CLIP, PASSES = (0.2, 0.28), 2
+"""As in the source: the range of the ratio below and above 1, and how often a batch is gone over."""
 MOST_EDITS = 6
 """Actions of an episode in training."""
 
@@ -262,18 +264,18 @@ def _update(
     advantages: Tensor,
     place: torch.device,
 ) -> None:
-    """Two passes over all decisions, padded to one tensor."""
+    """Go over all decisions, padded to one tensor."""
     flat = [(f, a, float(w)) for path, w in zip(decisions, advantages, strict=True) for f, a in path if w != 0]
     if not flat:
         return
     features, there, picked = _padded([(f, a) for f, a, _ in flat], place)
     weight = torch.tensor([w for _, _, w in flat], device=place)
+    counts = torch.ones(len(flat), 1, dtype=torch.bool, device=place)  # an action is an answer of one token
     old: Tensor | None = None
-    for _ in range(2):
-        logp = _log_chances(policy, features, there, picked)
+    for _ in range(PASSES):
+        logp = _log_chances(policy, features, there, picked)[:, None]
         old = logp.detach() if old is None else old
-        ratio = (logp - old).exp()
-        loss = -torch.minimum(ratio * weight, ratio.clamp(0.8, 1.28) * weight).mean()
+        loss = clipped_policy_loss(logp, old, weight, counts, clip=CLIP).loss
         optimiser.zero_grad()
         loss.backward()
         optimiser.step()
